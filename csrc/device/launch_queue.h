@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
+
+#include <nrt/nrt.h>
+
+namespace neuron {
+
+class Program;
+
+// A scalar handed to a program at run time (a Python float, a 0-dim CPU tensor, a seed). Its
+// value is no part of the program, so a new value compiles nothing.
+enum class ScalarType8 : uint8_t { None, F32, F64, I64, Bool, BF16, F16, I32, U8, I8, I16 };
+
+// One operand of a launch: a byte range of an allocator block, or a scalar.
+struct Operand {
+  nrt_tensor_t* block = nullptr;  // null: `bits` holds a scalar
+  size_t offset = 0;              // bytes from the start of the block
+  size_t bytes = 0;
+  bool whole = false;  // covers all that its storage holds: the block itself is handed over
+  ScalarType8 scalar = ScalarType8::None;
+  uint64_t bits = 0;
+};
+
+// Where an operation came from, for errors that surface later. `code` is a PyCodeObject kept
+// alive for good; `instruction` is the byte offset within it.
+struct CallSite {
+  const void* code = nullptr;
+  int instruction = -1;
+};
+
+// What the core runs next. Slots are reused, so that a launch allocates nothing.
+struct Launch {
+  Program* program = nullptr;
+  c10::SmallVector<Operand, 8> inputs;
+  c10::SmallVector<Operand, 4> outputs;
+  CallSite site;
+  std::function<void()> task;  // set instead of `program`: a copy, an event, a callback
+};
+
+// The launches of one core, in order. A worker thread runs them; a caller that has to wait runs
+// what is left itself, because waking a sleeping thread costs more than most operators. All
+// streams of a device feed this one queue, so a block that the host has freed may be handed out
+// again at once: its next user stands behind its last one.
+class LaunchQueue {
+ public:
+  static LaunchQueue& of(c10::DeviceIndex device);
+  // Queues that exist (a device that was never used has none).
+  static void for_each(const std::function<void(LaunchQueue&)>& visit);
+
+  // Appends one launch: `fill` sets the slot, under the producers' lock. Returns its sequence
+  // number. Throws nothing that the core reports: that surfaces at the next wait.
+  template <typename Fill>
+  uint64_t enqueue(double estimated_us, const Fill& fill) {
+    std::unique_lock<std::mutex> lock(producers_);
+    Launch& slot = claim(lock);
+    fill(slot);
+    return publish(estimated_us);
+  }
+
+  // Appends a task that runs in order on whichever thread drives the core.
+  uint64_t enqueue_task(double estimated_us, std::function<void()> task);
+
+  // Runs everything before, then `task`, on the calling thread, then raises what earlier work has
+  // reported. For reads and writes that the caller must see done.
+  void run(const std::function<void()>& task);
+
+  // True when everything up to `sequence` has run.
+  bool done(uint64_t sequence) const { return completed_.load(std::memory_order_acquire) >= sequence; }
+  // Waits for `sequence` (running launches itself); raises nothing.
+  void wait(uint64_t sequence);
+  // Waits for all work, then raises the first error that asynchronous work has reported.
+  void synchronize();
+  // The same without raising.
+  void drain();
+  // Raises (and clears) the first reported error.
+  void raise_reported_error();
+  uint64_t last_enqueued() const { return enqueued_.load(std::memory_order_acquire); }
+  c10::DeviceIndex device() const { return device_; }
+
+ private:
+  explicit LaunchQueue(c10::DeviceIndex device);
+  Launch& claim(std::unique_lock<std::mutex>& lock);
+  uint64_t publish(double estimated_us);
+  bool run_one();
+  void run_until(uint64_t sequence);
+  void execute(Launch& launch);
+  void report(const std::string& message, int status);
+  void work();
+  void wake_if_worthwhile(double estimated_us);
+
+  static constexpr size_t kSlots = 1024;
+
+  c10::DeviceIndex device_;
+  std::vector<Launch> slots_;
+  std::mutex producers_;
+  std::mutex executor_;
+  std::atomic<uint64_t> enqueued_{0};
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<double> pending_us_{0};
+  std::atomic<uint32_t> wakeups_{0};
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> has_error_{false};
+  std::mutex error_mutex_;
+  std::string error_;
+  int error_status_ = 0;
+};
+
+}  // namespace neuron
