@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise StableHLO operations, with NumPy broadcasting of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .builder import Builder, Value
+
+_UNARY = (
+    "abs cbrt ceil cosine count_leading_zeros exponential exponential_minus_one floor log log_plus_one logistic negate not "
+    "popcnt round_nearest_afz round_nearest_even rsqrt sign sine sqrt tan tanh"
+).split()
+_BINARY = (
+    "add and atan2 divide maximum minimum multiply or power remainder shift_left shift_right_arithmetic "
+    "shift_right_logical subtract xor"
+).split()
+
+
+class Elementwise:
+    """Mixin of `Builder`. Operands of one operation must share a dtype; shapes broadcast.
+
+    A Python number takes the dtype of the other operand.
+    """
+
+    def broadcast_to(self: Builder, x: Value, shape: Sequence[int]) -> Value:
+        """`x` with trailing dimensions aligned to `shape`, size-1 dimensions repeated."""
+        shape = tuple(shape)
+        if x.shape == shape:
+            return x
+        lead = len(shape) - x.ndim
+        kept = [d for d in range(x.ndim) if x.shape[d] == shape[lead + d]]
+        for d in range(x.ndim):
+            if x.shape[d] not in (1, shape[lead + d]):
+                raise ValueError(f"cannot broadcast {x.shape} to {shape}")
+        squeezed = self.reshape(x, [x.shape[d] for d in kept])
+        return self.broadcast_in_dim(squeezed, shape, [lead + d for d in kept])
+
+    def broadcast(self: Builder, *values: Value) -> list[Value]:
+        """All values at their common shape."""
+        shape = torch.broadcast_shapes(*(v.shape for v in values))
+        return [self.broadcast_to(v, shape) for v in values]
+
+    def _unary(self: Builder, name: str, x: Value) -> Value:
+        return self.op(name, [x], x.shape, x.dtype)
+
+    def _binary(self: Builder, name: str, x: Value | float, y: Value | float) -> Value:
+        if not hasattr(x, "dtype"):
+            x = self.constant(x, y.dtype)
+        if not hasattr(y, "dtype"):
+            y = self.constant(y, x.dtype)
+        if x.dtype != y.dtype:
+            raise TypeError(f"stablehlo.{name} needs operands of one dtype, got {x!r} and {y!r}")
+        x, y = self.broadcast(x, y)
+        return self.op(name, [x, y], x.shape, x.dtype)
+
+    def compare(self: Builder, x: Value | float, y: Value | float, direction: str) -> Value:
+        """direction: EQ NE LT LE GT GE. The result has dtype bool."""
+        if not hasattr(x, "dtype"):
+            x = self.constant(x, y.dtype)
+        if not hasattr(y, "dtype"):
+            y = self.constant(y, x.dtype)
+        if x.dtype != y.dtype:
+            raise TypeError(f"stablehlo.compare needs operands of one dtype, got {x!r} and {y!r}")
+        x, y = self.broadcast(x, y)
+        attributes = f"comparison_direction = #stablehlo<comparison_direction {direction}>"
+        return self.op("compare", [x, y], x.shape, torch.bool, attributes)
+
+    def select(self: Builder, condition: Value, on_true: Value | float, on_false: Value | float) -> Value:
+        if not hasattr(on_true, "dtype"):
+            on_true = self.constant(on_true, on_false.dtype)
+        if not hasattr(on_false, "dtype"):
+            on_false = self.constant(on_false, on_true.dtype)
+        condition, on_true, on_false = self.broadcast(condition, on_true, on_false)
+        return self.op("select", [condition, on_true, on_false], on_true.shape, on_true.dtype)
+
+    def clamp(self: Builder, low: Value | float, x: Value, high: Value | float) -> Value:
+        """minimum(maximum(x, low), high); NaN stays NaN."""
+        return self.minimum(self.maximum(x, low), high)
+
+    def is_nan(self: Builder, x: Value) -> Value:
+        return self.compare(x, x, "NE")
+
+    def convert(self: Builder, x: Value, dtype: torch.dtype) -> Value:
+        """PyTorch's cast: to bool means `!= 0`; complex to real drops the imaginary part."""
+        if x.dtype == dtype:
+            return x
+        if dtype == torch.bool:
+            return self.compare(x, 0, "NE")
+        if x.dtype.is_complex and not dtype.is_complex:
+            return self.convert(self.real(x), dtype)
+        return self.op("convert", [x], x.shape, dtype)
+
+    def bitcast_convert(self: Builder, x: Value, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Value:
+        return self.op("bitcast_convert", [x], x.shape if shape is None else shape, dtype)
+
+    def real(self: Builder, x: Value) -> Value:
+        return self.op("real", [x], x.shape, x.dtype.to_real())
+
+    def imag(self: Builder, x: Value) -> Value:
+        return self.op("imag", [x], x.shape, x.dtype.to_real())
+
+    def complex(self: Builder, real: Value, imag: Value) -> Value:
+        return self.op("complex", [real, imag], real.shape, real.dtype.to_complex())
+
+    def is_finite(self: Builder, x: Value) -> Value:
+        return self.op("is_finite", [x], x.shape, torch.bool)
+
+
+def _unary_method(name: str):
+    return lambda self, x: self._unary(name, x)
+
+
+def _binary_method(name: str):
+    return lambda self, x, y: self._binary(name, x, y)
+
+
+# Python keywords get a trailing underscore: and_, or_, not_.
+for _name in _UNARY:
+    setattr(Elementwise, _name if _name != "not" else "not_", _unary_method(_name))
+for _name in _BINARY:
+    setattr(Elementwise, _name if _name not in ("and", "or") else _name + "_", _binary_method(_name))
