@@ -19,6 +19,11 @@ _BINARY = (
     "add and atan2 divide maximum minimum multiply or power remainder shift_left shift_right_arithmetic "
     "shift_right_logical subtract xor"
 ).split()
+# Functions of the CHLO dialect, which StableHLO consumers legalize themselves.
+_CHLO_UNARY = (
+    "acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erfc erf_inv lgamma sinh"
+).split()
+_CHLO_BINARY = "next_after polygamma zeta".split()
 
 
 class Elementwise:
@@ -110,6 +115,17 @@ class Elementwise:
     def is_finite(self: Builder, x: Value) -> Value:
         return self.op("is_finite", [x], x.shape, torch.bool)
 
+    def is_negative(self: Builder, x: Value) -> Value:
+        """The sign bit of a float (so -0.0 and negative NaN count), `x < 0` of an integer."""
+        if x.dtype.is_floating_point:
+            bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
+            x = self.bitcast_convert(x, bits)
+        return self.compare(x, 0, "LT")
+
+    def _chlo(self: Builder, name: str, *operands: Value) -> Value:
+        operands = self.broadcast(*operands)
+        return self.results(f"chlo.{name}", operands, [(operands[0].shape, operands[0].dtype)])[0]
+
 
 def _unary_method(name: str):
     return lambda self, x: self._unary(name, x)
@@ -124,3 +140,5 @@ for _name in _UNARY:
     setattr(Elementwise, _name if _name != "not" else "not_", _unary_method(_name))
 for _name in _BINARY:
     setattr(Elementwise, _name if _name not in ("and", "or") else _name + "_", _binary_method(_name))
+for _name in _CHLO_UNARY + _CHLO_BINARY:
+    setattr(Elementwise, _name, (lambda name: lambda self, *operands: self._chlo(name, *operands))(_name))
