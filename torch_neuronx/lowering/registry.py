@@ -11,6 +11,17 @@ import torch
 from ..stablehlo import Builder, Value
 
 
+class LoweringError(RuntimeError):
+    """An operator that has no StableHLO form here; the message names it, its line and the way out."""
+
+
+class DataDependentShape(LoweringError):
+    """The result's shape depends on the data (a boolean mask as index, say).
+
+    The eager path then runs the operator on the host; a graph cannot contain it.
+    """
+
+
 class Rule(NamedTuple):
     """How one functional overload becomes StableHLO.
 
