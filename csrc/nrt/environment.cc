@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nrt/environment.h>
+
+#include <cstdlib>
+
+#include <c10/util/Exception.h>
+
+namespace neuron::environment {
+namespace {
+
+std::optional<std::string> text(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+int number(const char* name, int otherwise) {
+  const auto value = text(name);
+  if (!value) return otherwise;
+  char* end = nullptr;
+  const long parsed = std::strtol(value->c_str(), &end, 10);
+  TORCH_CHECK(*end == '\0', name, " must be a whole number, but is '", *value, "'.");
+  return static_cast<int>(parsed);
+}
+
+bool flag(const char* name) {
+  const auto value = text(name);
+  return value && *value != "0" && *value != "false" && *value != "off";
+}
+
+}  // namespace
+
+RuntimeChoice runtime() {
+  const std::string value = text("TORCH_NEURONX_RUNTIME").value_or("auto");
+  if (value == "auto") return RuntimeChoice::Auto;
+  if (value == "nrt") return RuntimeChoice::Nrt;
+  if (value == "software") return RuntimeChoice::Software;
+  TORCH_CHECK(false, "TORCH_NEURONX_RUNTIME must be auto, nrt or software, but is '", value, "'.");
+}
+
+std::optional<std::string> pjrt_plugin() { return text("TORCH_NEURONX_PJRT_PLUGIN"); }
+void set_pjrt_plugin(const std::string& path) {
+  setenv("TORCH_NEURONX_PJRT_PLUGIN", path.c_str(), 1);
+}
+bool visible_cores_given() { return text("NEURON_RT_VISIBLE_CORES").has_value(); }
+void set_visible_cores(const std::string& cores) {
+  setenv("NEURON_RT_VISIBLE_CORES", cores.c_str(), 1);
+}
+int local_rank() { return number("LOCAL_RANK", -1); }
+int local_world_size() { return number("LOCAL_WORLD_SIZE", 1); }
+
+bool launch_blocking() {
+  static const bool value = flag("NEURON_LAUNCH_BLOCKING");
+  return value;
+}
+
+std::optional<std::string> platform_target() { return text("NEURON_PLATFORM_TARGET_OVERRIDE"); }
+int logical_core_size() { return number("NEURON_LOGICAL_NC_CONFIG", 2); }
+
+}  // namespace neuron::environment

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+// Every environment variable that the extension reads, each in one place. The Python side has its
+// own table in torch_neuronx/environment.py.
+namespace neuron::environment {
+
+enum class RuntimeChoice { Auto, Nrt, Software };
+
+// TORCH_NEURONX_RUNTIME: auto, nrt or software.
+RuntimeChoice runtime();
+// TORCH_NEURONX_PJRT_PLUGIN: path of the plugin that the software core runs on.
+std::optional<std::string> pjrt_plugin();
+void set_pjrt_plugin(const std::string& path);
+// NEURON_RT_VISIBLE_CORES is set.
+bool visible_cores_given();
+void set_visible_cores(const std::string& cores);
+// LOCAL_RANK of a launcher such as torchrun; -1 without one.
+int local_rank();
+// LOCAL_WORLD_SIZE of a launcher; 1 without one.
+int local_world_size();
+// NEURON_LAUNCH_BLOCKING: wait after every launch.
+bool launch_blocking();
+// NEURON_PLATFORM_TARGET_OVERRIDE: trn2, trn3 ...
+std::optional<std::string> platform_target();
+// NEURON_LOGICAL_NC_CONFIG: physical cores per logical core; 2 by default.
+int logical_core_size();
+
+}  // namespace neuron::environment
