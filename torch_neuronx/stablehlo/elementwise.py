@@ -21,7 +21,7 @@ _BINARY = (
 ).split()
 # Functions of the CHLO dialect, which StableHLO consumers legalize themselves.
 _CHLO_UNARY = (
-    "acos acosh asin asinh atan atanh bessel_i1e cosh digamma erf erfc erf_inv lgamma sinh"
+    "acos acosh asin asinh atanh bessel_i1e cosh digamma erf erfc erf_inv lgamma sinh"
 ).split()
 _CHLO_BINARY = "next_after polygamma zeta".split()
 
@@ -51,7 +51,8 @@ class Elementwise:
         return [self.broadcast_to(v, shape) for v in values]
 
     def _unary(self: Builder, name: str, x: Value) -> Value:
-        return self.op(name, [x], x.shape, x.dtype)
+        real = name == "abs" and x.dtype.is_complex
+        return self.op(name, [x], x.shape, x.dtype.to_real() if real else x.dtype)
 
     def _binary(self: Builder, name: str, x: Value | float, y: Value | float) -> Value:
         if not hasattr(x, "dtype"):
