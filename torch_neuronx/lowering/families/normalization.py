@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer, group and root-mean-square normalization.
+
+Mean and variance take two passes (mean first, then the mean of squared distances): the one-pass
+form E[x^2] - E[x]^2 cancels badly in float32. Half types are computed in float32 throughout and
+rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ...stablehlo import Builder, Value
+from ..registry import lowers
+
+aten = torch.ops.aten
+
+
+def opmath(dtype: torch.dtype) -> torch.dtype:
+    """The dtype PyTorch computes in: float32 for half types."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def mean_over(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    """Mean with the reduced dimensions kept as size 1; NaN over an empty dimension."""
+    return b.divide(b.reduce(x, dims, "add", keepdim=True), math.prod(x.shape[d] for d in dims))
+
+
+def moments(b: Builder, x: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
+    """Mean, biased variance (both with kept dimensions) and the centred `x`."""
+    mean = mean_over(b, x, dims)
+    centred = b.subtract(x, mean)
+    return mean, mean_over(b, b.multiply(centred, centred), dims), centred
+
+
+def affine(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, shape: Sequence[int] | None = None
+) -> Value:
+    """x * weight + bias in the dtype of `x`; `shape` is what weight and bias are viewed as."""
+    for parameter, apply in ((weight, b.multiply), (bias, b.add)):
+        if parameter is not None:
+            parameter = parameter if shape is None else b.reshape(parameter, shape)
+            x = apply(x, b.convert(parameter, x.dtype))
+    return x
+
+
+def finish(b: Builder, values: Sequence[Value | None]) -> tuple[Value | None, ...]:
+    """The values in the shapes and dtypes of the operator's results."""
+    return tuple(
+        None if value is None else b.reshape(b.convert(value, meta.dtype), meta.shape)
+        for value, meta in zip(values, b.out, strict=True)
+    )
+
+
+# -- layer norm ---------------------------------------------------------------------------------
+
+
+def _layer_norm(b: Builder, x: Value, normalized_shape, weight, bias, eps) -> tuple[Value, Value, Value]:
+    dims = range(x.ndim - len(normalized_shape), x.ndim)
+    x = b.convert(x, opmath(x.dtype))
+    mean, variance, centred = moments(b, x, dims)
+    rstd = b.rsqrt(b.add(variance, b.value(eps, x.dtype)))
+    return affine(b, b.multiply(centred, rstd), weight, bias), mean, rstd
+
+
+@lowers(aten.native_layer_norm.default)
+def native_layer_norm(b, x, normalized_shape, weight, bias, eps):
+    return finish(b, _layer_norm(b, x, normalized_shape, weight, bias, eps))
+
+
+@lowers(aten.layer_norm.default, whole=True)
+def layer_norm(b, x, normalized_shape, weight, bias, eps, cudnn_enable):
+    return finish(b, _layer_norm(b, x, normalized_shape, weight, bias, eps)[:1])
+
+
+def _input_gradient(b: Builder, grad: Value, normalized: Value, rstd: Value, dims: Sequence[int]) -> Value:
+    """Gradient of x in normalized = (x - mean) * rstd, with mean and rstd functions of x over `dims`."""
+    projected = b.multiply(normalized, mean_over(b, b.multiply(grad, normalized), dims))
+    return b.multiply(b.subtract(b.subtract(grad, mean_over(b, grad, dims)), projected), rstd)
+
+
+@lowers(aten.native_layer_norm_backward.default)
+def native_layer_norm_backward(b, grad, x, normalized_shape, mean, rstd, weight, bias, output_mask):
+    axis = x.ndim - len(normalized_shape)
+    dims, outer = range(axis, x.ndim), range(axis)
+    dtype = opmath(x.dtype)
+    grad, x, mean, rstd = (b.convert(v, dtype) for v in (grad, x, mean, rstd))
+    normalized = b.multiply(b.subtract(x, mean), rstd)
+    results: list[Value | None] = [None, None, None]
+    if output_mask[0]:
+        results[0] = _input_gradient(b, affine(b, grad, weight, None), normalized, rstd, dims)
+    if output_mask[1] and weight is not None:
+        results[1] = b.reduce(b.multiply(grad, normalized), outer, "add")
+    if output_mask[2] and bias is not None:
+        results[2] = b.reduce(grad, outer, "add")
+    return finish(b, results)
+
+
+# -- group norm ---------------------------------------------------------------------------------
+
+
+def _grouped(b: Builder, x: Value, N: int, C: int, HxW: int, group: int) -> Value:
+    return b.reshape(b.convert(x, opmath(x.dtype)), (N, group, C // group, HxW))
+
+
+def _group_norm(b: Builder, x: Value, weight, bias, N, C, HxW, group, eps) -> tuple[Value, Value, Value]:
+    shape = x.shape
+    x = _grouped(b, x, N, C, HxW, group)
+    mean, variance, centred = moments(b, x, (2, 3))
+    rstd = b.rsqrt(b.add(variance, b.value(eps, x.dtype)))
+    result = affine(b, b.multiply(centred, rstd), weight, bias, (1, group, C // group, 1))
+    return b.reshape(result, shape), mean, rstd
+
+
+@lowers(aten.native_group_norm.default)
+def native_group_norm(b, x, weight, bias, N, C, HxW, group, eps):
+    return finish(b, _group_norm(b, x, weight, bias, N, C, HxW, group, eps))
+
+
+@lowers(aten.group_norm.default, whole=True)
+def group_norm(b, x, num_groups, weight, bias, eps, cudnn_enabled):
+    N, C = x.shape[:2]
+    return finish(b, _group_norm(b, x, weight, bias, N, C, math.prod(x.shape[2:]), num_groups, eps)[:1])
+
+
+@lowers(aten.native_group_norm_backward.default)
+def native_group_norm_backward(b, grad, x, mean, rstd, weight, N, C, HxW, group, output_mask):
+    grad, x = (_grouped(b, v, N, C, HxW, group) for v in (grad, x))
+    per_group = (N, group, 1, 1)
+    # PyTorch saves the statistics in the dtype of x; a half-precision mean is too coarse to centre with.
+    mean = b.reshape(mean, per_group) if mean.dtype == x.dtype else mean_over(b, x, (2, 3))
+    rstd = b.reshape(b.convert(rstd, x.dtype), per_group)
+    normalized = b.multiply(b.subtract(x, mean), rstd)
+    results: list[Value | None] = [None, None, None]
+    if output_mask[0]:
+        scaled = affine(b, grad, weight, None, (1, group, C // group, 1))
+        results[0] = _input_gradient(b, scaled, normalized, rstd, (2, 3))
+    if output_mask[1]:
+        results[1] = b.reduce(b.multiply(grad, normalized), (0, 3), "add")
+    if output_mask[2]:
+        results[2] = b.reduce(grad, (0, 3), "add")
+    return finish(b, results)
+
+
+# -- RMS norm -----------------------------------------------------------------------------------
+
+
+def _rms_norm(b: Builder, x: Value, normalized_shape, weight, eps) -> tuple[Value, Value]:
+    dims = range(x.ndim - len(normalized_shape), x.ndim)
+    x = b.convert(x, opmath(x.dtype))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    rstd = b.rsqrt(b.add(mean_over(b, b.multiply(x, x), dims), b.value(eps, x.dtype)))
+    return affine(b, b.multiply(x, rstd), weight, None), rstd
+
+
+@lowers(aten._fused_rms_norm.default)
+def _fused_rms_norm(b, x, normalized_shape, weight, eps):
+    return finish(b, _rms_norm(b, x, normalized_shape, weight, eps))
+
+
+@lowers(aten.rms_norm.default, whole=True)
+def rms_norm(b, x, normalized_shape, weight, eps):
+    return finish(b, _rms_norm(b, x, normalized_shape, weight, eps)[:1])
+
+
+@lowers(aten._fused_rms_norm_backward.default)
+def _fused_rms_norm_backward(b, grad, x, normalized_shape, rstd, weight, output_mask):
+    axis = x.ndim - len(normalized_shape)
+    dtype = opmath(x.dtype)
+    grad, x, rstd = (b.convert(v, dtype) for v in (grad, x, rstd))
+    normalized = b.multiply(x, rstd)
+    results: list[Value | None] = [None, None]
+    if output_mask[0]:
+        scaled = affine(b, grad, weight, None)
+        along = mean_over(b, b.multiply(scaled, normalized), range(axis, x.ndim))
+        results[0] = b.multiply(b.subtract(scaled, b.multiply(normalized, along)), rstd)
+    if output_mask[1] and weight is not None:
+        results[1] = b.reduce(b.multiply(grad, normalized), range(axis), "add")
+    return finish(b, results)
