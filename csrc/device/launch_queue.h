@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -12,6 +13,9 @@
 #include <c10/util/SmallVector.h>
 
 #include <nrt/nrt.h>
+#include <nrt/nrt_status.h>
+
+#include "../eager/call_site.h"
 
 namespace neuron {
 
@@ -19,7 +23,7 @@ class Program;
 
 // A scalar handed to a program at run time (a Python float, a 0-dim CPU tensor, a seed). Its
 // value is no part of the program, so a new value compiles nothing.
-enum class ScalarType8 : uint8_t { None, F32, F64, I64, Bool, BF16, F16, I32, U8, I8, I16 };
+enum class ScalarKind : uint8_t { None, F32, F64, I64, Bool };
 
 // One operand of a launch: a byte range of an allocator block, or a scalar.
 struct Operand {
@@ -27,15 +31,8 @@ struct Operand {
   size_t offset = 0;              // bytes from the start of the block
   size_t bytes = 0;
   bool whole = false;  // covers all that its storage holds: the block itself is handed over
-  ScalarType8 scalar = ScalarType8::None;
+  ScalarKind scalar = ScalarKind::None;
   uint64_t bits = 0;
-};
-
-// Where an operation came from, for errors that surface later. `code` is a PyCodeObject kept
-// alive for good; `instruction` is the byte offset within it.
-struct CallSite {
-  const void* code = nullptr;
-  int instruction = -1;
 };
 
 // What the core runs next. Slots are reused, so that a launch allocates nothing.
@@ -45,6 +42,13 @@ struct Launch {
   c10::SmallVector<Operand, 4> outputs;
   CallSite site;
   std::function<void()> task;  // set instead of `program`: a copy, an event, a callback
+};
+
+// A failure of asynchronous work, kept until a caller waits.
+struct ReportedError {
+  NRT_STATUS status = NRT_SUCCESS;
+  std::string message;
+  CallSite site;
 };
 
 // The launches of one core, in order. A worker thread runs them; a caller that has to wait runs
@@ -74,8 +78,8 @@ class LaunchQueue {
   // reported. For reads and writes that the caller must see done.
   void run(const std::function<void()>& task);
 
-  // True when everything up to `sequence` has run.
-  bool done(uint64_t sequence) const { return completed_.load(std::memory_order_acquire) >= sequence; }
+  // True when everything up to `sequence` has run. Wakes the worker otherwise, so that polling ends.
+  bool done(uint64_t sequence);
   // Waits for `sequence` (running launches itself); raises nothing.
   void wait(uint64_t sequence);
   // Waits for all work, then raises the first error that asynchronous work has reported.
@@ -93,26 +97,33 @@ class LaunchQueue {
   uint64_t publish(double estimated_us);
   bool run_one();
   void run_until(uint64_t sequence);
+  bool acquire() { return !driven_.exchange(true, std::memory_order_seq_cst); }
+  void release();
+  void notify_waiters();
   void execute(Launch& launch);
-  void report(const std::string& message, int status);
+  void report(ReportedError error);
   void work();
-  void wake_if_worthwhile(double estimated_us);
 
-  static constexpr size_t kSlots = 1024;
+  void wake();
+
+  static constexpr uint64_t kSlots = 1024;
 
   c10::DeviceIndex device_;
   std::vector<Launch> slots_;
   std::mutex producers_;
-  std::mutex executor_;
+  std::atomic<bool> driven_{false};  // some thread runs launches now
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
-  std::atomic<double> pending_us_{0};
+  double pending_us_ = 0;  // of what was enqueued since the worker was last woken; producers' lock
   std::atomic<uint32_t> wakeups_{0};
   std::atomic<bool> sleeping_{false};
+  std::atomic<uint32_t> waiters_{0};
+  std::mutex waiters_mutex_;
+  std::condition_variable waiters_condition_;
   std::atomic<bool> has_error_{false};
   std::mutex error_mutex_;
-  std::string error_;
-  int error_status_ = 0;
+  ReportedError error_;
+  std::once_flag started_;
 };
 
 }  // namespace neuron

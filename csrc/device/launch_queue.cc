@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch_queue.h"
+
+#include <array>
+#include <thread>
+
+#include <c10/util/Exception.h>
+
+#include "../eager/program.h"
+#include "../nrt/gil.h"
+#include "../nrt/runtime.h"
+
+namespace neuron {
+namespace {
+
+// Waking the worker costs more than this much work; less waits for company or for a caller.
+constexpr double kWakeThresholdUs = 60;
+constexpr uint64_t kWakeThresholdLaunches = 64;
+constexpr int kSpins = 2000;
+
+constexpr size_t kMaxDevices = 128;
+std::array<std::atomic<LaunchQueue*>, kMaxDevices> queues{};
+std::mutex& creation_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+// Set on a thread while it runs launches, so that a task may wait for earlier work without
+// waiting for itself.
+thread_local LaunchQueue* running = nullptr;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+LaunchQueue& LaunchQueue::of(c10::DeviceIndex device) {
+  TORCH_CHECK(device >= 0 && static_cast<size_t>(device) < kMaxDevices, "neuron:", static_cast<int>(device),
+              " is no valid device index");
+  auto& place = queues[device];
+  if (LaunchQueue* queue = place.load(std::memory_order_acquire)) return *queue;
+  std::lock_guard<std::mutex> lock(creation_mutex());
+  if (!place.load()) place.store(new LaunchQueue(device));  // leaked: workers outlive the interpreter
+  return *place.load();
+}
+
+void LaunchQueue::for_each(const std::function<void(LaunchQueue&)>& visit) {
+  for (auto& place : queues) {
+    if (LaunchQueue* queue = place.load(std::memory_order_acquire)) visit(*queue);
+  }
+}
+
+LaunchQueue::LaunchQueue(c10::DeviceIndex device) : device_(device), slots_(kSlots) {}
+
+Launch& LaunchQueue::claim(std::unique_lock<std::mutex>& lock) {
+  const uint64_t next = enqueued_.load(std::memory_order_relaxed) + 1;
+  while (next - completed_.load(std::memory_order_acquire) > kSlots) {
+    lock.unlock();
+    wait(next - kSlots);
+    lock.lock();
+    return claim(lock);
+  }
+  return slots_[next % kSlots];
+}
+
+uint64_t LaunchQueue::publish(double estimated_us) {
+  const uint64_t sequence = enqueued_.load(std::memory_order_relaxed) + 1;
+  enqueued_.store(sequence, std::memory_order_seq_cst);
+  pending_us_ += estimated_us;
+  if (sleeping_.load(std::memory_order_seq_cst)) {
+    if (pending_us_ > kWakeThresholdUs ||
+        sequence - completed_.load(std::memory_order_relaxed) > kWakeThresholdLaunches) {
+      pending_us_ = 0;
+      wake();
+    }
+  } else {
+    pending_us_ = 0;
+    std::call_once(started_, [this] { std::thread([this] { work(); }).detach(); });
+  }
+  return sequence;
+}
+
+void LaunchQueue::wake() {
+  wakeups_.fetch_add(1, std::memory_order_seq_cst);
+  wakeups_.notify_one();
+}
+
+uint64_t LaunchQueue::enqueue_task(double estimated_us, std::function<void()> task) {
+  return enqueue(estimated_us, [&](Launch& slot) {
+    slot.program = nullptr;
+    slot.task = std::move(task);
+  });
+}
+
+void LaunchQueue::run(const std::function<void()>& task) {
+  uint64_t sequence = enqueue_task(0, task);
+  wait(sequence);
+  raise_reported_error();
+}
+
+bool LaunchQueue::done(uint64_t sequence) {
+  if (completed_.load(std::memory_order_acquire) >= sequence) return true;
+  if (sleeping_.load(std::memory_order_seq_cst)) wake();
+  return false;
+}
+
+void LaunchQueue::wait(uint64_t sequence) {
+  if (completed_.load(std::memory_order_acquire) >= sequence || running == this) return;
+  GilRelease released;
+  run_until(sequence);
+}
+
+void LaunchQueue::run_until(uint64_t sequence) {
+  const auto finished = [&] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
+  while (!finished()) {
+    if (acquire()) {
+      running = this;
+      while (!finished() && run_one()) {
+      }
+      running = nullptr;
+      release();
+      continue;
+    }
+    // Another thread drives the core: spin for as long as a small operator takes, then block.
+    for (int spin = 0; spin < kSpins && !finished(); ++spin) pause();
+    if (finished()) return;
+    std::unique_lock<std::mutex> lock(waiters_mutex_);
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    waiters_condition_.wait(lock, [&] { return finished() || !driven_.load(std::memory_order_seq_cst); });
+    waiters_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+void LaunchQueue::release() {
+  driven_.store(false, std::memory_order_seq_cst);
+  notify_waiters();
+}
+
+void LaunchQueue::notify_waiters() {
+  if (!waiters_.load(std::memory_order_seq_cst)) return;
+  { std::lock_guard<std::mutex> lock(waiters_mutex_); }
+  waiters_condition_.notify_all();
+}
+
+bool LaunchQueue::run_one() {
+  const uint64_t next = completed_.load(std::memory_order_relaxed) + 1;
+  if (next > enqueued_.load(std::memory_order_seq_cst)) return false;
+  execute(slots_[next % kSlots]);
+  completed_.store(next, std::memory_order_seq_cst);
+  notify_waiters();
+  return true;
+}
+
+void LaunchQueue::execute(Launch& launch) {
+  try {
+    if (launch.program) {
+      launch.program->execute(device_, launch);
+    } else if (launch.task) {
+      auto task = std::move(launch.task);
+      launch.task = nullptr;
+      task();
+    }
+  } catch (const ProgramError& error) {
+    report({error.status(), error.what(), launch.site});
+  } catch (const c10::Error& error) {
+    report({NRT_FAILURE, error.what_without_backtrace(), launch.site});
+  } catch (const std::exception& error) {
+    report({NRT_FAILURE, error.what(), launch.site});
+  }
+  launch.program = nullptr;
+}
+
+void LaunchQueue::work() {
+  for (;;) {
+    const uint32_t ticket = wakeups_.load(std::memory_order_seq_cst);
+    run_until(enqueued_.load(std::memory_order_seq_cst));
+    bool more = false;
+    for (int spin = 0; spin < kSpins && !more; ++spin) {
+      pause();
+      more = enqueued_.load(std::memory_order_relaxed) > completed_.load(std::memory_order_relaxed);
+    }
+    if (more) continue;
+    sleeping_.store(true, std::memory_order_seq_cst);
+    if (enqueued_.load(std::memory_order_seq_cst) <= completed_.load(std::memory_order_seq_cst)) wakeups_.wait(ticket);
+    sleeping_.store(false, std::memory_order_seq_cst);
+  }
+}
+
+void LaunchQueue::synchronize() {
+  drain();
+  raise_reported_error();
+}
+
+void LaunchQueue::drain() { wait(last_enqueued()); }
+
+void LaunchQueue::report(ReportedError error) {
+  std::lock_guard<std::mutex> lock(error_mutex_);
+  if (has_error_.load()) return;  // later failures mostly follow from the first
+  error_ = std::move(error);
+  has_error_.store(true, std::memory_order_release);
+}
+
+void LaunchQueue::raise_reported_error() {
+  if (!has_error_.load(std::memory_order_acquire)) return;
+  ReportedError error;
+  {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!has_error_.load()) return;
+    error = std::move(error_);
+    error_ = {};
+    has_error_.store(false);
+  }
+  std::string message = error.message;
+  if (std::string where = describe(error.site); !where.empty()) message += "\n  called from " + where;
+  if (error.status == NRT_EXEC_OOB) TORCH_CHECK_INDEX(false, message);
+  if (error.status == NRT_RESOURCE) TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+  TORCH_CHECK(false, message);
+}
+
+}  // namespace neuron

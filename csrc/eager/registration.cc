@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registration.h"
+
+#include <Python.h>
+
+#include <algorithm>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "../nrt/gil.h"
+#include "dispatch.h"
+#include "python_values.h"
+
+namespace neuron {
+namespace {
+
+// All entries, by overload. Leaked, like everything that launches may refer to.
+struct Entries {
+  std::mutex mutex;
+  ska::flat_hash_map<c10::OperatorName, std::unique_ptr<OperatorEntry>> by_name;
+};
+Entries& entries() {
+  static auto* all = new Entries;
+  return *all;
+}
+
+torch::Library& library(c10::DispatchKey key) {
+  static auto* device = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* autograd =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  return key == c10::DispatchKey::PrivateUse1 ? *device : *autograd;
+}
+
+class Kernel final : public c10::OperatorKernel {
+ public:
+  explicit Kernel(OperatorEntry& entry) : entry_(entry) {}
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    run_operator(entry_, stack);
+  }
+
+ private:
+  OperatorEntry& entry_;
+};
+
+bool wants_gradient(const c10::IValue& value) {
+  if (value.isTensor()) return value.toTensor().defined() && value.toTensor().requires_grad();
+  if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      if (tensor.defined() && tensor.requires_grad()) return true;
+    }
+  }
+  return false;
+}
+
+// A composite operator: whole where nothing is differentiated, else as PyTorch decomposes it.
+class WholeKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const size_t count = handle.schema().arguments().size();
+    bool differentiated = false;
+    if (c10::GradMode::is_enabled()) {
+      for (size_t i = 0; i < count && !differentiated; ++i) {
+        differentiated = wants_gradient(torch::jit::peek(*stack, i, count));
+      }
+    }
+    if (differentiated) {
+      handle.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+    } else {
+      const c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset);
+      handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+    }
+  }
+};
+
+void run_unregistered(const c10::OperatorHandle& handle, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  run_operator(operator_entry(handle), stack);
+}
+
+OperatorEntry& enter(const c10::OperatorHandle& handle, std::unique_ptr<OperatorEntry> entry) {
+  Entries& all = entries();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  auto& place = all.by_name[handle.operator_name()];
+  if (!place) place = std::move(entry);
+  return *place;
+}
+
+OperatorEntry* find_entry(const c10::OperatorHandle& handle) {
+  Entries& all = entries();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  auto found = all.by_name.find(handle.operator_name());
+  return found == all.by_name.end() ? nullptr : found->second.get();
+}
+
+std::pair<std::string, std::string> split_name(const std::string& name) {
+  const size_t dot = name.find('.');
+  return {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)};
+}
+
+std::vector<std::string> logged(std::atomic<bool> OperatorEntry::* flag) {
+  Entries& all = entries();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : all.by_name) {
+    if (((*entry).*flag).load()) names.push_back(entry->log_name());
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace
+
+void register_operator(const std::string& name, const std::string& log_name, const std::vector<std::string>& statics,
+                       const std::vector<std::string>& updated, const std::vector<std::string>& written, bool whole,
+                       bool with_kernel) {
+  const auto [base, overload] = split_name(name);
+  const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
+  OperatorEntry& entry =
+      enter(handle, std::make_unique<OperatorEntry>(handle, log_name, statics, updated, written));
+  if (!with_kernel) return;
+  const std::string local = name.substr(name.find("::") + 2);
+  library(c10::DispatchKey::PrivateUse1)
+      .impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(entry)));
+  if (whole) {
+    library(c10::DispatchKey::AutogradPrivateUse1)
+        .impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<WholeKernel>()));
+  }
+}
+
+OperatorEntry& operator_entry(const c10::OperatorHandle& handle) {
+  if (OperatorEntry* entry = find_entry(handle)) return *entry;
+  // What the schema says it mutates; nothing is known of the operator but that.
+  std::vector<std::string> updated, written;
+  for (const c10::Argument& argument : handle.schema().arguments()) {
+    if (!argument.alias_info() || !argument.alias_info()->isWrite()) continue;
+    (argument.is_out() ? written : updated).push_back(argument.name());
+  }
+  const c10::FunctionSchema& schema = handle.schema();
+  const std::string name =
+      schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
+  return enter(handle, std::make_unique<OperatorEntry>(handle, name, std::vector<std::string>{}, updated, written));
+}
+
+void register_fallback() {
+  static auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_unregistered>());
+}
+
+std::vector<std::string> executed_operators() { return logged(&OperatorEntry::executed); }
+std::vector<std::string> fallback_operators() { return logged(&OperatorEntry::fell_back); }
+
+void clear_operator_log() {
+  Entries& all = entries();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  for (const auto& [name, entry] : all.by_name) {
+    entry->executed = false;
+    entry->fell_back = false;
+  }
+}
+
+void ensure_operators_registered() {
+  static std::atomic<bool> registered{false};
+  if (registered.load(std::memory_order_acquire)) return;
+  static auto* mutex = new std::recursive_mutex;
+  const GilRelease released;  // the thread that registers needs the interpreter
+  std::lock_guard<std::recursive_mutex> lock(*mutex);
+  static bool begun = false;  // importing the table may come here again
+  if (begun) return;
+  begun = true;
+  {
+    const InterpreterLock interpreter;
+    PythonObject module = owned(PyImport_ImportModule("torch_neuronx.eager"));
+    owned(PyObject_CallMethod(module.get(), "register", nullptr));
+  }
+  registered.store(true, std::memory_order_release);
+}
+
+}  // namespace neuron
