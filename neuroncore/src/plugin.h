@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The XLA CPU PJRT plugin of the process: found through the environment, loaded once, never unloaded. All cores share
+// its one client.
+#pragma once
+
+#include <string>
+
+#include "pjrt_api.h"
+
+namespace neuroncore {
+
+class Plugin {
+ public:
+  // The loaded plugin, or null after Fail(). The first failure is final only for the environment it was seen with:
+  // a changed TORCH_NEURONX_PJRT_PLUGIN is tried again.
+  static Plugin *Get();
+  // The same, with the client created.
+  static Plugin *WithClient();
+
+  const pjrt::Api &api() const { return api_; }
+  const std::string &path() const { return path_; }
+  const std::string &fingerprint() const { return fingerprint_; }
+  const std::string &description() const { return description_; }
+
+  // Destroys the error and returns its text; "" for null. `code` receives the PJRT error code.
+  std::string TakeError(pjrt::Error *error, int *code = nullptr) const;
+
+  // All of the following return null (or false) after Fail().
+  pjrt::LoadedExecutable *Compile(const std::string &program, const std::string &options) const;
+  bool CanSerialize() const;
+  bool Serialize(pjrt::LoadedExecutable *executable, std::string *bytes) const;
+  pjrt::LoadedExecutable *Deserialize(const char *bytes, size_t size) const;
+  void Destroy(pjrt::LoadedExecutable *executable) const;
+  // A property of the cost analysis ("flops", "bytes accessed"), negative if unknown.
+  double Cost(pjrt::LoadedExecutable *executable, const char *property) const;
+
+  // Whether PJRT itself can allocate memory that we fill; otherwise buffers are views of host blocks.
+  bool CanAllocate() const;
+  pjrt::Buffer *Allocate(size_t bytes) const;
+  pjrt::Buffer *View(void *data, size_t bytes) const;
+  void Destroy(pjrt::Buffer *buffer) const;
+  void *Pointer(pjrt::Buffer *buffer) const;
+
+  // Registers an XLA FFI handler for the host platform.
+  bool RegisterHandler(const std::string &name, pjrt::FfiError *(*handler)(pjrt::FfiCallFrame *)) const;
+
+ private:
+  bool Load(const std::string &path);
+  bool CreateClient();
+
+  pjrt::Api api_ = {};
+  const pjrt::Extension *extensions_ = nullptr;
+  pjrt::Client *client_ = nullptr;
+  pjrt::Device *device_ = nullptr;
+  pjrt::Memory *memory_ = nullptr;
+  std::string path_;
+  std::string fingerprint_;
+  std::string description_;
+};
+
+}  // namespace neuroncore
