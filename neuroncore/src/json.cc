@@ -41,7 +41,7 @@ void JsonWriter::Member(std::string_view name, double value) {
   Name(name);
   char number[32];
   snprintf(number, sizeof(number), "%.6g", value);
-  text_ += number;
+  Number(number);
 }
 
 void JsonWriter::MembersOf(std::string_view object) {
@@ -73,6 +73,11 @@ void JsonWriter::Name(std::string_view name) {
   Text(name);
   text_ += ": ";
   needs_comma_ = false;
+}
+
+void JsonWriter::Number(std::string_view digits) {
+  text_ += digits;
+  needs_comma_ = true;
 }
 
 void JsonWriter::Text(std::string_view value) {

@@ -28,12 +28,12 @@ class JsonWriter {
   void Member(std::string_view name, const std::string &value) { Member(name, std::string_view(value)); }
   void Member(std::string_view name, int64_t value) {
     Name(name);
-    text_ += std::to_string(value);
+    Number(std::to_string(value));
   }
   void Member(std::string_view name, double value);
   void Element(int64_t value) {
     Separate();
-    text_ += std::to_string(value);
+    Number(std::to_string(value));
   }
   void Element(std::string_view value) {
     Separate();
@@ -50,6 +50,7 @@ class JsonWriter {
   void Separate();
   void Name(std::string_view name);
   void Text(std::string_view value);
+  void Number(std::string_view digits);
 
   std::string text_;
   bool needs_comma_ = false;

@@ -67,7 +67,7 @@ void Buffer::Release() {
 
 // Replaces the storage by one of `bytes` bytes that keeps the old content; zero elsewhere, except in the range that the
 // caller is about to overwrite. Called with the lock held; returns an unreferenced pointer.
-Storage *Buffer::Grow(size_t bytes, size_t offset, size_t size) {
+Storage *Buffer::Grow(size_t bytes, size_t offset, size_t written) {
   Storage *grown = Storage::Allocate(core, bytes);
   if (grown == nullptr) return nullptr;
   char *data = grown->data();
@@ -75,7 +75,7 @@ Storage *Buffer::Grow(size_t bytes, size_t offset, size_t size) {
   if (kept > 0) memcpy(data, storage->data(), kept);
   size_t zero_end = std::min(std::max(offset, kept), bytes);
   if (zero_end > kept) memset(data + kept, 0, zero_end - kept);
-  size_t tail = std::max(kept, offset + size);
+  size_t tail = std::max(kept, offset + written);
   if (bytes > tail) memset(data + tail, 0, bytes - tail);
   if (storage != nullptr) storage->Release();
   return storage = grown;

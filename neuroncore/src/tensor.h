@@ -32,8 +32,8 @@ struct Buffer {
 
   // The storage, with at least `end` bytes that are defined.
   Storage *ForRead(size_t end);
-  // The storage, with at least offset + size bytes, of which [offset, offset + size) are about to be overwritten.
-  Storage *ForWrite(size_t offset, size_t size);
+  // The storage, with at least offset + written bytes, of which [offset, offset + written) are about to be overwritten.
+  Storage *ForWrite(size_t offset, size_t written);
   // The storage at its full size, never to be replaced again.
   Storage *Pin();
   // The storage there is now; null (without Fail) if there is none.
@@ -45,7 +45,7 @@ struct Buffer {
   void Drop(Storage *lost);
 
  private:
-  Storage *Grow(size_t bytes, size_t offset, size_t size);
+  Storage *Grow(size_t bytes, size_t offset, size_t written);
 };
 
 struct Tensor {
