@@ -58,9 +58,7 @@ def report(device: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a directory, a name on the Hugging Face Hub, or `tiny`")
     parser.add_argument("--prompt", default="A cat holding a sign that says hello world")
     parser.add_argument("--mode", choices=["eager", "compile", "blocks"], default="eager")

@@ -143,8 +143,9 @@ def main() -> None:
     arguments = parser.parse_args()
     pipeline = make_pipeline(arguments.seed)
     pipeline.save_pretrained(arguments.directory)
-    parameters = sum(p.numel() for part in pipeline.components.values() if hasattr(part, "parameters")
-                     for p in part.parameters())
+    parameters = sum(
+        p.numel() for part in pipeline.components.values() if hasattr(part, "parameters") for p in part.parameters()
+    )
     print(f"{arguments.directory}: {parameters / 1e6:.1f} million parameters")
 
 

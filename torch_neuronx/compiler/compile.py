@@ -118,11 +118,14 @@ def submit(program: Program, target: Target | None = None, *, kind: Kind = "eage
     future, mine = _table.get_or_create(key)
     metrics.increment("CompilationCache.InMemoryMisses" if mine else "CompilationCache.InMemoryHits")
     if mine:
-        job = functools.partial(_fulfil, future, lambda: _load_or_compile(program, target, level, parts, key), key)
+        job = workers.Job(
+            run=lambda: _fulfil(future, key, lambda: _load_or_compile(program, target, level, parts, key)),
+            abandon=lambda: future.set_exception(CompilationError("the process ended before the compile began")),
+        )
         if workers.in_worker():
-            job()  # all workers could be waiting for each other
+            job.run()  # all workers could be waiting for each other
         else:
-            workers.run(job)
+            workers.submit(job)
     return future
 
 
@@ -153,7 +156,7 @@ def load(key: str) -> CompiledNeff | None:
     return neff
 
 
-def _fulfil(future: Future[CompiledNeff], produce: Callable[[], CompiledNeff], key: str) -> None:
+def _fulfil(future: Future[CompiledNeff], key: str, produce: Callable[[], CompiledNeff]) -> None:
     try:
         neff = produce()
     except BaseException as error:

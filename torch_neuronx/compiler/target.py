@@ -10,8 +10,6 @@ import os
 import shutil
 from dataclasses import dataclass
 
-from .. import environment
-
 NEURONX_CC = "neuronx-cc"
 
 
@@ -43,10 +41,9 @@ class Target:
 @functools.cache
 def current() -> Target:
     """The target of this process. Loads the runtime library, but uses no core."""
-    from .. import _C
+    from .. import _C, utils
 
-    name = environment.get("NEURON_PLATFORM_TARGET_OVERRIDE") or _C.platform_target()
-    lnc = environment.get("NEURON_LOGICAL_NC_CONFIG")
+    name, lnc = utils.get_platform_target(), utils.get_logical_neuron_cores()
     if _C.runtime_is_software():
         return Target(name, lnc, True, _C.compiler_fingerprint(), frozenset(_C.kernel_names()))
     return Target(name, lnc, False, neuronx_cc_fingerprint())

@@ -2,7 +2,7 @@
 """The threads that compile.
 
 They are daemon threads, so that a process waiting for a compile can be interrupted. At the end of
-the process what has not begun is dropped and what runs is waited for: a thread that comes back
+the process what has not begun is abandoned, and what runs is waited for: a thread that comes back
 from C++ into an interpreter that is gone would crash it.
 """
 
@@ -13,8 +13,17 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
-_queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+class Job(NamedTuple):
+    """Neither function may raise. `abandon` is called instead of `run` when the process ends first."""
+
+    run: Callable[[], None]
+    abandon: Callable[[], None]
+
+
+_queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
 _threads: list[threading.Thread] = []
 _mutex = threading.Lock()
 _closing = False
@@ -31,26 +40,27 @@ def in_worker() -> bool:
     return getattr(_local, "worker", False)
 
 
-def run(job: Callable[[], None]) -> None:
-    """Runs `job`, which must not raise, on a worker."""
+def submit(job: Job) -> None:
+    """Runs `job` on a worker."""
     with _mutex:
-        if _closing:
+        if not _closing:
+            if len(_threads) < count():
+                thread = threading.Thread(target=_work, name=f"neuron-compile-{len(_threads)}", daemon=True)
+                _threads.append(thread)
+                thread.start()
+            _queue.put(job)
             return
-        if len(_threads) < count():
-            thread = threading.Thread(target=_work, name=f"neuron-compile-{len(_threads)}", daemon=True)
-            _threads.append(thread)
-            thread.start()
-        _queue.put(job)
+    job.abandon()
 
 
 def _work() -> None:
     _local.worker = True
-    while True:
-        job = _queue.get()
-        if job is None or _closing:
-            return
-        job()
-        del job  # it may hold a program
+    while (job := _queue.get()) is not None:
+        if _closing:
+            job.abandon()
+        else:
+            job.run()
+        del job  # it holds a program
 
 
 def _close() -> None:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command line tools: neuron-ls and neuron-cache."""
