@@ -309,8 +309,13 @@ class Structured:
         regions = [self.region(types, condition), self.region(types, body)]
         return self.results("stablehlo.while", initial, types, "", regions)
 
+    def optimization_barrier(self: Builder, x: Value) -> Value:
+        """`x`, of which the compiler may assume nothing (not even that a constant is one)."""
+        return self.op("optimization_barrier", [x], x.shape, x.dtype)
+
     def rng_bit_generator(self: Builder, state: Value, shape: Sequence[int], dtype: torch.dtype) -> tuple[Value, Value]:
         """Philox: `state` is ui64[2] (seed, offset). Returns the new state and random bits."""
+        self.random_increment += -(-math.prod(shape) * dtype.itemsize // 16)  # Philox yields 16 bytes a count
         attributes = "rng_algorithm = #stablehlo<rng_algorithm PHILOX>"
         types = [(state.shape, state.dtype), (tuple(shape), dtype)]
         new_state, bits = self.results("stablehlo.rng_bit_generator", [state], types, attributes)

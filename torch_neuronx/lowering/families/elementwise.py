@@ -57,6 +57,11 @@ def sinc(b: Builder, x: Value) -> Value:
     return b.select(b.compare(x, 0, "EQ"), 1.0, b.divide(b.sine(angle), angle))
 
 
+def arctangent(b: Builder, x: Value) -> Value:
+    # XLA's vectorized code for atan2 with a constant 1 is wrong in one of the plugins.
+    return b.atan2(x, b.optimization_barrier(b.constant(1, x.dtype)))
+
+
 def digamma(b: Builder, x: Value) -> Value:
     """With the pole at zero signed as in PyTorch."""
     pole = b.select(b.is_negative(x), b.constant(math.inf, x.dtype), b.constant(-math.inf, x.dtype))
@@ -96,7 +101,7 @@ _ARITHMETIC = {
     aten.acosh: "acosh",
     aten.asin: "asin",
     aten.asinh: "asinh",
-    aten.atan: lambda b, x: b.atan2(x, b.constant(1, x.dtype)),
+    aten.atan: arctangent,
     aten.atanh: "atanh",
     aten.ceil: rounded("ceil"),
     aten.cos: "cosine",

@@ -10,7 +10,7 @@ import torch
 from ...stablehlo import Builder, Value
 from ..pointwise import Operand, arithmetic, finish, predicate
 from ..promotion import opmath
-from ..registry import lowers
+from ..registry import LoweringError, lowers
 from .elementwise import digamma, truncate
 
 aten = torch.ops.aten
@@ -98,11 +98,36 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
 
 @arithmetic(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def power(b: Builder, x: Value, y: Value) -> Value:
+    if x.dtype.is_floating_point:
+        return b.power(x, y)
     if x.dtype.is_complex:
         # XLA gives NaN for 0 ** 0.
-        one = b.constant(1, x.dtype)
-        return b.select(b.compare(y, 0, "EQ"), one, b.power(x, y))
-    return b.power(x, y)
+        return b.select(b.compare(y, 0, "EQ"), b.constant(1, x.dtype), b.power(x, y))
+    return _integer_power(b, x, y)
+
+
+def _integer_power(b: Builder, x: Value, y: Value) -> Value:
+    """Modulo 2^bits, by squaring; XLA's own power looks at six bits of the exponent."""
+    if x.dtype == torch.bool:
+        return b.or_(x, b.not_(y))
+
+    def unfinished(result: Value, base: Value, exponent: Value) -> Value:
+        return b.reduce(b.compare(exponent, 0, "GT"), range(exponent.ndim), "or")
+
+    def step(result: Value, base: Value, exponent: Value) -> tuple[Value, Value, Value]:
+        odd = b.compare(b.and_(exponent, 1), 1, "EQ")
+        result = b.select(odd, b.multiply(result, base), result)
+        return result, b.multiply(base, base), b.shift_right_logical(exponent, 1)
+
+    x, y = b.broadcast(x, y)
+    count = b.maximum(y, 0) if x.dtype.is_signed else y
+    result = b.while_loop((b.constant(1, x.dtype, x.shape), x, count), unfinished, step)[0]
+    if not x.dtype.is_signed:
+        return result
+    # A reciprocal is whole for 1 and -1 only.
+    sign = b.select(b.compare(b.and_(y, 1), 1, "EQ"), x, b.multiply(x, x))
+    unit = b.compare(b.abs(x), 1, "EQ")
+    return b.select(b.compare(y, 0, "LT"), b.select(unit, sign, 0), result)
 
 
 # The exponent is part of the program: squares and roots are far cheaper than a general power.
@@ -110,23 +135,17 @@ def power(b: Builder, x: Value, y: Value) -> Value:
 def _pow_scalar(b: Builder, x: Value, exponent: bool | int | float | complex) -> Value:
     dtype = opmath(b.out[0].dtype)
     x = b.convert(x, dtype)
-    if dtype.is_floating_point or (exponent in (2, 3) and dtype != torch.bool):
-        if exponent == 2:
-            return finish(b, b.multiply(x, x))
-        if exponent == 3:
-            return finish(b, b.multiply(b.multiply(x, x), x))
-        if exponent == 0.5:
-            return finish(b, b.sqrt(x))
-        if exponent == -0.5:
-            return finish(b, b.divide(b.constant(1, dtype), b.sqrt(x)))
-        if exponent == -1:
-            return finish(b, b.divide(b.constant(1, dtype), x))
-        if exponent == -2:
-            return finish(b, b.divide(b.constant(1, dtype), b.multiply(x, x)))
-    if exponent == 1:
-        return finish(b, x)
-    if exponent == 0:
-        return finish(b, b.constant(1, dtype))
+    one = b.constant(1, dtype)
+    if dtype.is_floating_point and exponent in (0.5, -0.5):
+        root = b.sqrt(x)
+        return finish(b, root if exponent > 0 else b.divide(one, root))
+    if dtype.is_floating_point and exponent in (-1, -2):
+        return finish(b, b.divide(one, x if exponent == -1 else b.multiply(x, x)))
+    if exponent in (0, 1, 2, 3) and dtype != torch.bool:
+        result = one
+        for _ in range(int(exponent)):
+            result = x if result is one else b.multiply(result, x)
+        return finish(b, result)
     return finish(b, power(b, x, b.constant(exponent, dtype)))
 
 
@@ -281,6 +300,8 @@ arithmetic(aten.special_xlog1py.default, aten.special_xlog1py.self_scalar, aten.
 
 @arithmetic(aten.logaddexp.default)
 def _logaddexp(b: Builder, x: Value, y: Value) -> Value:
+    if x.dtype.is_complex:
+        raise LoweringError("[logaddexp] complex operands have no lowering; compute it on the CPU")
     difference = b.abs(b.subtract(x, y))
     result = b.add(b.maximum(x, y), b.log_plus_one(b.exponential(b.negate(difference))))
     # Equal infinities have no difference.
@@ -301,7 +322,18 @@ arithmetic(aten.special_zeta.default, aten.special_zeta.self_scalar, aten.specia
 @lowers(aten.polygamma.default)
 def _polygamma(b: Builder, n: int, x: Value) -> Value:
     x = b.convert(x, opmath(b.out[0].dtype))
-    return finish(b, digamma(b, x) if n == 0 else b.polygamma(b.constant(n, x.dtype), x))
+    if n == 0:
+        return finish(b, digamma(b, x))
+    if n > 1:
+        result = b.multiply(b.zeta(b.constant(n + 1, x.dtype, x.shape), x), (-1.0) ** (n + 1) * math.factorial(n))
+        return finish(b, result)
+    # The trigamma function's reflection: psi1(1 - x) + psi1(x) = (pi / sin(pi x))^2.
+    left = b.compare(x, 0.5, "LT")
+    right = b.select(left, b.subtract(1.0, x), x)
+    result = b.zeta(b.constant(2, x.dtype, x.shape), right)
+    result = b.select(b.compare(right, math.inf, "EQ"), 0.0, result)
+    ratio = b.divide(math.pi, b.sine(b.multiply(x, math.pi)))
+    return finish(b, b.select(left, b.subtract(b.multiply(ratio, ratio), result), result))
 
 
 # -- integers -------------------------------------------------------------------------------------------------
