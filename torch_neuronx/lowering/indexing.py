@@ -150,9 +150,7 @@ def put_rows(b: Builder, x: Value, index: Value, source: Value, dim: int, kind: 
         )
     combine = COMBINE[kind]
     window = [d for d in range(source.ndim) if d < dim or d >= dim + index.ndim]
-    return b.scatter(
-        x, index, source, lambda old, new: combine(b, old, new), window, [dim], [dim], index.ndim, unique
-    )
+    return b.scatter(x, index, source, lambda old, new: combine(b, old, new), window, [dim], [dim], index.ndim, unique)
 
 
 # -- running sums ------------------------------------------------------------------------------
