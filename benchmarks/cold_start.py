@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiny FLUX.2 pipeline from an empty cache, and in a new process that finds the cache filled.
+
+programs                    programs that the first image needed
+ms_per_compile              mean time of one compile
+first_image_s               device placement and first image, empty cache
+warm_process_first_image_s  the same in a new process with the filled cache (it compiles nothing)
+warm_call_s                 another image in that process
+warm_ratio                  warm_process_first_image_s / warm_call_s
+import_overhead_s           what autoloading the device adds to `import torch`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from .measure import child, interleaved, print_result, print_table, seconds
+
+IMPORT_ROUNDS = 7
+
+
+def paint(checkpoint: str) -> None:
+    """The child: two images; reports times and counters."""
+    import torch
+    from diffusers import Flux2KleinPipeline
+
+    from torch_neuronx import metrics
+
+    metrics.set_enabled(True)
+    pipe = Flux2KleinPipeline.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    pipe.set_progress_bar_config(disable=True)
+
+    def call() -> None:
+        generator = torch.Generator().manual_seed(0)
+        pipe(prompt="A cat", height=256, width=256, num_inference_steps=4, generator=generator)
+
+    def place_and_call() -> None:
+        pipe.to("neuron")
+        call()
+
+    first = seconds(place_and_call)
+    compiled = metrics.get_counter_value("CompilationCache.TotalCompilations")
+    _, compile_seconds, _ = metrics.get_metric_data("CompileTime") or (0, 0.0, [])
+    warm = statistics.median(seconds(call) for _ in range(3))
+    print(json.dumps({"first": first, "warm": warm, "programs": compiled, "compile_seconds": compile_seconds}))
+
+
+def import_time(autoload: str) -> float:
+    """Seconds that `import torch` takes in a new process."""
+    program = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
+    output = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(output.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--paint", metavar="CHECKPOINT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.paint:
+        paint(options.paint)
+        return
+
+    with tempfile.TemporaryDirectory() as directory:
+        checkpoint = os.path.join(directory, "tiny-flux2")
+        maker = Path(__file__).parent.parent / "examples" / "make_tiny_flux2.py"
+        subprocess.run([sys.executable, str(maker), checkpoint], check=True, capture_output=True)
+        environment = {"TORCH_NEURONX_NEFF_CACHE_DIR": os.path.join(directory, "neff_cache")}
+        cold, warm = (child("benchmarks.cold_start", "--paint", checkpoint, environment=environment) for _ in range(2))
+    imports = interleaved(IMPORT_ROUNDS, {"with": lambda: import_time("1"), "without": lambda: import_time("0")})
+    if warm["programs"]:
+        raise RuntimeError(f"{warm['programs']} programs were compiled although the cache was filled")
+
+    result = {
+        "programs": cold["programs"],
+        "ms_per_compile": cold["compile_seconds"] / max(1, cold["programs"]) * 1e3,
+        "first_image_s": cold["first"],
+        "warm_process_first_image_s": warm["first"],
+        "warm_call_s": warm["warm"],
+        "warm_ratio": warm["first"] / warm["warm"],
+        "import_overhead_s": imports["with"] - imports["without"],
+    }
+    print_table(
+        [
+            ("programs compiled for the first image", f"{result['programs']:.0f}"),
+            ("one compile, mean", f"{result['ms_per_compile']:.1f} ms"),
+            ("first image, empty cache", f"{result['first_image_s']:.2f} s"),
+            ("first image in a new process, cache filled", f"{result['warm_process_first_image_s']:.2f} s"),
+            ("another image in that process", f"{result['warm_call_s']:.2f} s"),
+            ("import torch, added by the device", f"{result['import_overhead_s']:.3f} s"),
+        ]
+    )
+    print_result(result)
+
+
+if __name__ == "__main__":
+    main()
