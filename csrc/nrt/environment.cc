@@ -54,7 +54,15 @@ bool launch_blocking() {
   return value;
 }
 
-std::optional<std::string> platform_target() { return text("NEURON_PLATFORM_TARGET_OVERRIDE"); }
-int logical_core_size() { return number("NEURON_LOGICAL_NC_CONFIG", 2); }
+FallbackChoice fallback() {
+  static const FallbackChoice choice = [] {
+    const std::string value = text("TORCH_NEURONX_FALLBACK").value_or("warn");
+    if (value == "warn") return FallbackChoice::Warn;
+    if (value == "error") return FallbackChoice::Error;
+    if (value == "silent") return FallbackChoice::Silent;
+    TORCH_CHECK(false, "TORCH_NEURONX_FALLBACK must be warn, error or silent, but is '", value, "'.");
+  }();
+  return choice;
+}
 
 }  // namespace neuron::environment

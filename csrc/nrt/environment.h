@@ -24,9 +24,10 @@ int local_rank();
 int local_world_size();
 // NEURON_LAUNCH_BLOCKING: wait after every launch.
 bool launch_blocking();
-// NEURON_PLATFORM_TARGET_OVERRIDE: trn2, trn3 ...
-std::optional<std::string> platform_target();
-// NEURON_LOGICAL_NC_CONFIG: physical cores per logical core; 2 by default.
-int logical_core_size();
+
+enum class FallbackChoice { Warn, Error, Silent };
+
+// TORCH_NEURONX_FALLBACK: what happens when an operator has no program and would run on the CPU.
+FallbackChoice fallback();
 
 }  // namespace neuron::environment

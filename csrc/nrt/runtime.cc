@@ -11,6 +11,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <nrt/compiler.h>
 #include <nrt/environment.h>
 #include <nrt/gil.h>
 #include <nrt/plugin.h>
@@ -156,6 +157,7 @@ const Runtime& initialize() {
               s.software ? "."
                          : ". Another process may hold the cores: see `neuron-ls`, or choose others with "
                            "NEURON_RT_VISIBLE_CORES.");
+  provide_kernels(s.table);
   pthread_atfork(nullptr, nullptr, &mark_forked_child);
   g_initialized.store(&s.table, std::memory_order_release);
   return s.table;
@@ -191,11 +193,33 @@ bool runtime_is_software() {
 }
 
 std::string runtime_description() {
-  load();
+  const Runtime& nrt = loaded_runtime();
+  if (nrt.neuroncore_description != nullptr) return nrt.neuroncore_description();
   nrt_version_t version{};
-  if (state().table.get_version(&version, sizeof(version)) != NRT_SUCCESS) return "unknown";
-  return c10::str(state().software ? "software NeuronCore " : "libnrt ", version.rt_major, ".",
-                  version.rt_minor, ".", version.rt_patch);
+  check_status(nrt.get_version(&version, sizeof(version)), "reading the version of the runtime");
+  return c10::str("libnrt ", version.rt_major, ".", version.rt_minor, ".", version.rt_patch);
+}
+
+std::string platform_target() {
+  nrt_instance_info_t info{};
+  check_status(runtime().get_instance_info(&info, sizeof(info)), "reading the instance type");
+  switch (static_cast<nrt_instance_family_t>(info.family)) {
+    case NRT_INSTANCE_INF1:
+      return "inf1";
+    case NRT_INSTANCE_TRN1:
+    case NRT_INSTANCE_TRN1N:
+      return "trn1";
+    case NRT_INSTANCE_INF2:
+    case NRT_INSTANCE_INF2E:
+      return "inf2";
+    case NRT_INSTANCE_TRN3:
+    case NRT_INSTANCE_TRN3PDS98:
+      return "trn3";
+    case NRT_INSTANCE_UNKNOWN:
+      TORCH_CHECK(false, "The runtime does not know what it runs on. Set NEURON_PLATFORM_TARGET_OVERRIDE to trn2 or trn3.");
+    default:
+      return "trn2";
+  }
 }
 
 int visible_core_count() noexcept {

@@ -75,8 +75,10 @@ const Runtime* runtime_or_null();
 bool runtime_initialized();
 // Which library was chosen (loads it, if need be).
 bool runtime_is_software();
-// "the software NeuronCore" or "libnrt", and its version, for people.
+// Which library and which version, in a line for people.
 std::string runtime_description();
+// "trn2", "trn3" ...: the family that the runtime reports.
+std::string platform_target();
 
 // Cores that this process may use; 0 when there is no usable runtime. Initialises nothing, so that
 // a process may count its devices and fork afterwards.

@@ -8,6 +8,7 @@
 
 #include <device/allocator.h>
 #include <device/current_device.h>
+#include <eager/registration.h>
 
 namespace neuron {
 namespace {
@@ -51,6 +52,7 @@ at::Tensor filled_if_deterministic(at::Tensor tensor) {
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory,
                  std::optional<at::MemoryFormat> memory_format) {
+  ensure_operators_registered();
   const at::ScalarType type = checked_dtype(dtype, layout, pin_memory);
   const OnDevice scope(device);
   return filled_if_deterministic(
@@ -60,6 +62,7 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std:
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {
+  ensure_operators_registered();
   const at::ScalarType type = checked_dtype(dtype, layout, pin_memory);
   const OnDevice scope(device);
   return filled_if_deterministic(
