@@ -132,7 +132,11 @@ class Structured:
         return self.results("stablehlo.reduce", [*operands, *initial], types, attributes, [region])
 
     def reduce(self: Builder, x: Value, dims: Sequence[int], kind: str, keepdim: bool = False) -> Value:
-        """kind: add multiply maximum minimum and or. Accumulates in the dtype of `x`: convert half types first."""
+        """kind: add multiply maximum minimum maximum_number minimum_number and or.
+
+        Accumulates in the dtype of `x`: convert half types first. maximum and minimum return NaN if
+        there is one; the _number kinds may miss it, and are faster: for where NaN comes through another way.
+        """
         initial = {
             "add": 0,
             "multiply": 1,
@@ -140,10 +144,19 @@ class Structured:
             "minimum": highest(x.dtype) if not x.dtype.is_complex else 0,
             "and": True,
             "or": False,
-        }[kind]
-        name = kind + "_" if kind in ("and", "or") else kind
+        }[kind.removesuffix("_number")]
+        name = kind.removesuffix("_number")
+        name = name + "_" if name in ("and", "or") else name
+        body = getattr(self, name)
+        if kind in ("maximum", "minimum") and x.dtype.is_floating_point:
+            # XLA's CPU compiler drops NaN in a reduction whose body is plain maximum, but not in this one.
+            direction = "GE" if kind == "maximum" else "LE"
+
+            def body(a: Value, e: Value) -> Value:
+                return self.select(self.or_(self.compare(a, e, direction), self.is_nan(a)), a, e)
+
         identity = self.constant(initial, x.dtype)
-        (result,) = self.reduce_with([x], [identity], dims, lambda a, e: getattr(self, name)(a, e))
+        (result,) = self.reduce_with([x], [identity], dims, lambda a, e: body(a, e))
         if keepdim:
             return self.reshape(result, [1 if d in dims else n for d, n in enumerate(x.shape)])
         return result
@@ -314,7 +327,7 @@ class Structured:
         return self.op("optimization_barrier", [x], x.shape, x.dtype)
 
     def rng_bit_generator(self: Builder, state: Value, shape: Sequence[int], dtype: torch.dtype) -> tuple[Value, Value]:
-        """Philox: `state` is ui64[2] (seed, offset). Returns the new state and random bits."""
+        """Philox: `state` is ui64[3] (key, counter low, counter high). Returns the new state and random bits."""
         self.random_increment += -(-math.prod(shape) * dtype.itemsize // 16)  # Philox yields 16 bytes a count
         attributes = "rng_algorithm = #stablehlo<rng_algorithm PHILOX>"
         types = [(state.shape, state.dtype), (tuple(shape), dtype)]
