@@ -89,6 +89,8 @@ class Builder(Elementwise, Structured):
         self._names = 0
         self._constants: dict[tuple, Value] = {}
         self._random: tuple[Value, Value] | None = None
+        self._random_streams = 0
+        self.random_increment = 0  # counts of the generator that one run of the program uses up
 
     # -- operands and results -------------------------------------------------------------
 
@@ -112,6 +114,20 @@ class Builder(Elementwise, Structured):
         if self._random is None:
             self._random = (self.input((), torch.int64), self.input((), torch.int64))
         return self._random
+
+    def random_bits(self, shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """Uniform bits of an unsigned dtype, from a Philox stream that no other call or launch shares.
+
+        The seed is the key. The offset is the high half of the counter and the number of the call
+        within the program stands in the upper bits of the low half, so streams cannot overlap.
+        """
+        seed, offset = self.random_state()
+        stream = self.constant(self._random_streams << 44, torch.uint64, (1,))
+        self._random_streams += 1
+        if 0 in shape:
+            return self.constant(0, dtype, shape)
+        key, high = (self.reshape(self.convert(v, torch.uint64), (1,)) for v in (seed, offset))
+        return self.rng_bit_generator(self.concatenate([key, stream, high], 0), shape, dtype)[1]
 
     # -- emission -------------------------------------------------------------------------
 

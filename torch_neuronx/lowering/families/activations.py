@@ -76,7 +76,7 @@ def _hardtanh(b: Builder, x: Value, low: Value, high: Value) -> Value:
 
 @arithmetic(aten.hardtanh_backward.default)
 def _hardtanh_backward(b: Builder, grad: Value, x: Value, low: Value, high: Value) -> Value:
-    return b.select(b.or_(b.compare(x, low, "LE"), b.compare(x, high, "GE")), 0, grad)
+    return b.select(b.and_(b.compare(x, low, "GT"), b.compare(x, high, "LT")), grad, 0)
 
 
 # -- exponential units -----------------------------------------------------------------------------
@@ -261,18 +261,18 @@ def _softshrink(b: Builder, x: Value, bound: Value) -> Value:
     return b.select(b.compare(x, bound, "GT"), b.subtract(x, bound), shrunk)
 
 
-def _within(b: Builder, x: Value, bound: Value) -> Value:
-    return b.and_(b.compare(x, b.negate(bound), "GE"), b.compare(x, bound, "LE"))
+def _beyond(b: Builder, x: Value, bound: Value) -> Value:
+    return b.or_(b.compare(x, b.negate(bound), "LT"), b.compare(x, bound, "GT"))
 
 
 @arithmetic(aten.hardshrink.default)
 def _hardshrink(b: Builder, x: Value, bound: Value) -> Value:
-    return b.select(_within(b, x, bound), 0.0, x)
+    return b.select(b.or_(_beyond(b, x, bound), b.is_nan(x)), x, 0.0)
 
 
 @arithmetic(aten.softshrink_backward.default, aten.hardshrink_backward.default)
 def _shrink_backward(b: Builder, grad: Value, x: Value, bound: Value) -> Value:
-    return b.select(_within(b, x, bound), 0.0, grad)
+    return b.select(_beyond(b, x, bound), grad, 0.0)
 
 
 # -- gated ------------------------------------------------------------------------------------------------------------
