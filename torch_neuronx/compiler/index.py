@@ -6,7 +6,8 @@ One append-only file per version of the package, `index/<version>.idx`, holds a 
     <BLAKE2 of the key> <BLAKE2 of the rest> <JSON>
 
 Every line carries its checksum, so a truncated, damaged or interleaved line is a line less. Lines
-are found when the file is read (a split), and parsed when they are asked for.
+are found when the file is read (a split), and parsed when they are asked for. The first line is a
+random name of the file, by which a reader notices that the file was removed and begun anew.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _CHECK_BYTES = 8
 _DIGEST_HEX = 2 * _DIGEST_BYTES
 _CHECK_HEX = 2 * _CHECK_BYTES
 _JSON_START = _DIGEST_HEX + _CHECK_HEX + 2
+_NAME_BYTES = 16
 
 
 def _digest(key: bytes) -> bytes:
@@ -50,7 +52,7 @@ class Index:
         self._directory = os.path.join(cache.directory, "index") if cache.directory else None
         self._name = hashlib.blake2b(version.encode(), digest_size=16).hexdigest() + ".idx"
         self._lines: dict[bytes, bytes] = {}
-        self._identity: tuple[int, int] | None = None
+        self._file_name = b""
         self._read_bytes = 0
         self._mutex = threading.Lock()
 
@@ -95,6 +97,8 @@ class Index:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             except OSError:
                 pass  # no locks here: one append is one write, and a torn line is ignored
+            if os.fstat(descriptor).st_size == 0:
+                _write_all(descriptor, os.urandom(_NAME_BYTES // 2).hex().encode())
             # The newline in front closes a line that a writer left unfinished when it died.
             _write_all(descriptor, b"\n" + line + b"\n")
         finally:
@@ -114,13 +118,10 @@ class Index:
         except OSError:
             return
         with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            identity = (status.st_dev, status.st_ino)
-            if identity != self._identity or status.st_size < self._read_bytes:
-                self._identity, self._read_bytes = identity, 0
-            if status.st_size == self._read_bytes:
-                return
             try:
+                name = os.pread(descriptor, _NAME_BYTES, 0)
+                if name != self._file_name or os.fstat(descriptor).st_size < self._read_bytes:
+                    self._file_name, self._read_bytes = name, 0
                 file.seek(self._read_bytes)
                 text = file.read()
             except OSError as error:
