@@ -8,9 +8,8 @@ from typing import Any
 
 
 def _autoload() -> None:
-    """Called by `import torch`. Importing this package has registered the device already, unless
-    this is the import of torch below: then it happens here."""
-    _register()
+    """Called by `import torch`, after it has imported this module: that registers the device, so nothing
+    is left to do. (Where this module is what imports torch, its last line is still to come.)"""
 
 
 import torch  # noqa: E402
