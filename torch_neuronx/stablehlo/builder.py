@@ -7,12 +7,14 @@ printer serves them all. Names follow the StableHLO specification.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from .elementwise import Elementwise
+from .philox import philox_pairs
 from .program import Program, TensorSpec
 from .structured import Structured
 from .types import literal, tensor_type
@@ -116,18 +118,26 @@ class Builder(Elementwise, Structured):
         return self._random
 
     def random_bits(self, shape: Sequence[int], dtype: torch.dtype) -> Value:
-        """Uniform bits of an unsigned dtype, from a Philox stream that no other call or launch shares.
+        """Uniform bits of dtype ui32 or ui64, from a Philox stream that no other call or launch shares.
 
-        The seed is the key. The offset is the high half of the counter and the number of the call
-        within the program stands in the upper bits of the low half, so streams cannot overlap.
+        The seed is the key. The counter holds the offset, the number of the call within the program
+        and the position, each in bits of its own, so streams cannot overlap.
         """
         seed, offset = self.random_state()
-        stream = self.constant(self._random_streams << 44, torch.uint64, (1,))
+        stream = self._random_streams
         self._random_streams += 1
-        if 0 in shape:
+        count = math.prod(shape)
+        if count == 0:
             return self.constant(0, dtype, shape)
-        key, high = (self.reshape(self.convert(v, torch.uint64), (1,)) for v in (seed, offset))
-        return self.rng_bit_generator(self.concatenate([key, stream, high], 0), shape, dtype)[1]
+        if not self.software:
+            state = [seed, self.constant(stream << 44, torch.uint64), offset]
+            state = [self.reshape(self.convert(word, torch.uint64), (1,)) for word in state]
+            return self.rng_bit_generator(self.concatenate(state, 0), shape, dtype)[1]
+        if dtype == torch.uint64:
+            return self.reshape(philox_pairs(self, seed, offset, stream, count), shape)
+        pairs = philox_pairs(self, seed, offset, stream, (count + 1) // 2)
+        bits = self.reshape(self.bitcast_convert(pairs, dtype, (*pairs.shape, 2)), (2 * pairs.numel,))
+        return self.reshape(self.slice_dim(bits, 0, 0, count), shape)
 
     # -- emission -------------------------------------------------------------------------
 

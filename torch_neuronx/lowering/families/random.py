@@ -29,13 +29,18 @@ _DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat
 
 def uniform(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
     """In [0, 1), with every digit that `dtype` has, in its compute dtype."""
-    wide = opmath(dtype)
+    digits = _DIGITS[dtype]
+    return b.multiply(_whole(b, shape, opmath(dtype), digits), 2.0**-digits)
+
+
+def _whole(b: Builder, shape: Sequence[int], wide: torch.dtype, digits: int) -> Value:
+    """Whole numbers in [0, 2^digits), as floats of dtype `wide`."""
     unsigned, signed, width = (
         (torch.uint64, torch.int64, 64) if wide == torch.float64 else (torch.uint32, torch.int32, 32)
     )
-    digits = _DIGITS[dtype]
     bits = b.shift_right_logical(b.random_bits(shape, unsigned), width - digits)
-    return b.multiply(b.convert(b.bitcast_convert(bits, signed), wide), 2.0**-digits)
+    # Processors convert signed numbers faster.
+    return b.convert(b.bitcast_convert(bits, signed), wide)
 
 
 def _open_uniform(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
@@ -47,14 +52,13 @@ def _open_uniform(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value
 
 
 def normal(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
-    """Standard normal numbers in the compute dtype of `dtype`, by the Box-Muller transform."""
-    count = math.prod(shape)
+    """Standard normal numbers in the compute dtype of `dtype`, by the inverse of the distribution function."""
     wide = opmath(dtype)
-    half = (count + 1) // 2
-    radius = b.sqrt(b.multiply(b.log(_open_uniform(b, (half,), wide)), -2.0))
-    angle = b.multiply(uniform(b, (half,), wide), 2 * math.pi)
-    pair = b.concatenate([b.multiply(radius, b.cosine(angle)), b.multiply(radius, b.sine(angle))], 0)
-    return b.reshape(b.slice_dim(pair, 0, 0, count), shape)
+    digits = _DIGITS[wide] - 1
+    # Odd multiples of 2^-digits between -1 and 1: all exact, symmetric, neither end among them.
+    step = 2.0**-digits
+    u = b.add(b.multiply(_whole(b, shape, wide, digits), 2 * step), step - 1.0)
+    return b.multiply(b.erf_inv(u), math.sqrt(2))
 
 
 def exponential(b: Builder, shape: Sequence[int], dtype: torch.dtype) -> Value:
