@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One NEFF cache for the session, so that tests neither see nor leave anything in the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def neff_cache_dir(tmp_path_factory):
+    """A fresh directory, shared by the workers of pytest-xdist and by subprocesses."""
+    root = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        root = root.parent
+    folder = root / "neff_cache"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"] = str(folder)
+    return folder
+
+
+@pytest.fixture
+def run_python():
+    """Runs a program in a fresh interpreter: `run_python(code, NAME="value", OTHER=None)`; a variable that
+    is None is unset. Returns the completed process; `check=False` allows it to fail."""
+
+    def run(code: str, check: bool = True, timeout: float = 120, **environment: str | None):
+        env = dict(os.environ)
+        for name, value in environment.items():
+            if value is None:
+                env.pop(name, None)
+            else:
+                env[name] = value
+        result = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=timeout
+        )
+        if check:
+            assert result.returncode == 0, result.stderr
+        return result
+
+    return run
