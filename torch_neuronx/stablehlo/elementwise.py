@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +31,10 @@ class Elementwise:
 
     A Python number takes the dtype of the other operand.
     """
+
+    if TYPE_CHECKING:
+        # The operations in the tables above become methods at the end of this file.
+        def __getattr__(self, name: str) -> Callable[..., Value]: ...
 
     def broadcast_to(self: Builder, x: Value, shape: Sequence[int]) -> Value:
         """`x` with trailing dimensions aligned to `shape`, size-1 dimensions repeated."""

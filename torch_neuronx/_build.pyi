@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
+# Written by CMake.
+TORCH_VERSION: str
