@@ -92,7 +92,6 @@ class Builder(Elementwise, Structured):
         self._constants: dict[tuple, Value] = {}
         self._random: tuple[Value, Value] | None = None
         self._random_streams = 0
-        self.random_increment = 0  # counts of the generator that one run of the program uses up
 
     # -- operands and results -------------------------------------------------------------
 
@@ -110,6 +109,11 @@ class Builder(Elementwise, Structured):
     def uses_random(self) -> bool:
         """Whether a rule has asked for the generator's state."""
         return self._random is not None
+
+    @property
+    def random_increment(self) -> int:
+        """How far a run moves the generator's offset. Runs differ in the offset, so one step is enough."""
+        return int(self.uses_random)
 
     def random_state(self) -> tuple[Value, Value]:
         """Seed and offset of the device generator (two i64 scalars), as the last two parameters."""

@@ -328,7 +328,6 @@ class Structured:
 
     def rng_bit_generator(self: Builder, state: Value, shape: Sequence[int], dtype: torch.dtype) -> tuple[Value, Value]:
         """Philox: `state` is ui64[3] (key, counter low, counter high). Returns the new state and random bits."""
-        self.random_increment += -(-math.prod(shape) * dtype.itemsize // 16)  # Philox yields 16 bytes a count
         attributes = "rng_algorithm = #stablehlo<rng_algorithm PHILOX>"
         types = [(state.shape, state.dtype), (tuple(shape), dtype)]
         new_state, bits = self.results("stablehlo.rng_bit_generator", [state], types, attributes)
