@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks torch_neuronx.eager.miss about a key that was not met before.
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <c10/util/accumulate.h>

@@ -47,7 +47,12 @@ PythonObject integer(int64_t number, c10::TypeKind kind) {
 PythonObject to_python(const c10::IValue& value, const c10::TypePtr& type) {
   if (auto optional = type->cast<c10::OptionalType>()) return to_python(value, optional->getElementType());
   if (value.isNone()) return none();
-  if (value.isTensor()) return value.toTensor().defined() ? owned(THPVariable_Wrap(value.toTensor())) : none();
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) return none();
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return to_python(tensor.item(), type);
+    return owned(THPVariable_Wrap(tensor));
+  }
   if (value.isBool()) return owned(PyBool_FromLong(value.toBool()));
   if (value.isInt()) return integer(value.toInt(), type->kind());
   if (value.isSymInt()) return integer(value.toSymInt().guard_int(__FILE__, __LINE__), type->kind());

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eager execution: what happens when an operator meets new shapes, and which operators ran."""
+
+from __future__ import annotations
+
+# Overloads that make or move tensors: their kernels are PyTorch's own or those of csrc/tensor, which comes
+# back to the entry of copy_ where a copy needs a program. The rules serve graphs.
+_WITHOUT_KERNEL = {
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::clone",
+    "aten::contiguous",
+    "aten::lift",
+    "aten::lift_fresh",
+    "aten::resize_",
+    "aten::empty.memory_format",
+    "aten::empty_strided",
+}
+
+
+def register() -> None:
+    """Registers a kernel for every overload that the lowering table covers. Called once, at first use of the device."""
+    from .. import _C
+    from ..lowering import load_rules
+    from .variants import named_variants, qualified_name, variants
+
+    table = load_rules()
+    seen = set()
+
+    def enter(variant, rule) -> None:
+        name = qualified_name(variant.overload)
+        if name in seen or (not variant.mutates and _is_view(variant.overload)):
+            return
+        seen.add(name)
+        log_name = variant.overload._schema.name if rule.whole else name
+        _C.register_operator(
+            name=name,
+            log_name=log_name,
+            statics=sorted(rule.static),
+            updated=list(variant.updated),
+            written=list(variant.written),
+            whole=rule.whole,
+            with_kernel=name not in _WITHOUT_KERNEL,
+        )
+
+    for functional, rule in list(table.items()):
+        if functional.namespace == "aten":
+            for variant in variants(functional):
+                enter(variant, rule)
+    for variant in named_variants():
+        if variant.functional in table:
+            enter(variant, table[variant.functional])
+    _C.register_fallback()
+
+
+def _is_view(overload) -> bool:
+    """Whether the schema returns an alias of an argument."""
+    return any(r.alias_info is not None for r in overload._schema.returns)
+
+
+def get_executed_ops() -> list[str]:
+    """Names of the operators that have run on the device since `clear_op_tracking` (waits for queued work)."""
+    from .. import _C, neuron
+
+    neuron.synchronize()
+    return _C.executed_operators()
+
+
+def get_fallback_ops() -> list[str]:
+    """Names of the operators that have run on the CPU since `clear_op_tracking` (waits for queued work)."""
+    from .. import _C, neuron
+
+    neuron.synchronize()
+    return _C.fallback_operators()
+
+
+def clear_op_tracking() -> None:
+    """Empties both lists."""
+    from .. import _C
+
+    _C.clear_operator_log()
