@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products.
+
+Half types are multiplied into a float32 accumulator and rounded once, after bias and scaling:
+that is PyTorch's definition, and XLA reaches the processor's bf16 instructions through it.
+
+Host kernel `neuron.matmul` (see `Builder.composite`): a product of half-type operands, result in
+the operands' dtype, rounded once. Operands: x, y and, optionally, a bias as long as the last dimension of the
+result. Its config is `lhs_batch=0;rhs_batch=0;lhs_contracting=2;rhs_contracting=1`, lists of
+dimensions joined by commas, in the order of stablehlo.dot_general; the result has the batch
+dimensions, then the free ones of x, then those of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...stablehlo import Builder, Value
+from ..pointwise import finish
+from ..promotion import opmath
+from ..registry import lowers
+
+aten = torch.ops.aten
+
+Dims = tuple[Sequence[int], Sequence[int]]
+_NONE: Dims = ((), ())
+_ROWS_BY_COLUMNS: Dims = ((1,), (0,))
+_BATCHED: Dims = ((2,), (1,))
+_BATCH: Dims = ((0,), (0,))
+
+
+def _accumulated(b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims = _NONE) -> Value:
+    """The product in the compute dtype: float32 for half types."""
+    return b.dot_general(x, y, contracting, batch, opmath(x.dtype))
+
+
+def contract(
+    b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims = _NONE, bias: Value | None = None
+) -> Value:
+    """The product in the dtype of the operands, with `bias` added along the last dimension."""
+
+    def decomposition(x: Value, y: Value, bias: Value | None = None) -> Value:
+        result = _accumulated(b, x, y, contracting, batch)
+        if bias is not None:
+            result = b.add(result, b.convert(bias, result.dtype))
+        return b.convert(result, x.dtype)
+
+    operands = [x, y] if bias is None else [x, y, bias]
+    if opmath(x.dtype) == x.dtype:
+        return decomposition(*operands)
+    names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
+    lists = (*batch, *contracting)
+    config = ";".join(f"{name}={','.join(map(str, dims))}" for name, dims in zip(names, lists, strict=True))
+    free = [v.shape[d] for v, c, s in zip((x, y), contracting, batch, strict=True) for d in _free(v, c, s)]
+    shape = [x.shape[d] for d in batch[0]] + free
+    return b.composite("neuron.matmul", operands, [(shape, x.dtype)], decomposition, config)[0]
+
+
+def _free(x: Value, contracting: Sequence[int], batch: Sequence[int]) -> list[int]:
+    return [d for d in range(x.ndim) if d not in contracting and d not in batch]
+
+
+# overload -> contracting and batch dimensions of its two operands
+_PRODUCTS: dict[torch._ops.OpOverload, tuple[Dims, Dims]] = {
+    aten.mm.default: (_ROWS_BY_COLUMNS, _NONE),
+    aten.bmm.default: (_BATCHED, _BATCH),
+    aten.mv.default: (_ROWS_BY_COLUMNS, _NONE),
+    aten.dot.default: (((0,), (0,)), _NONE),
+}
+# overload -> the same of mat1 and mat2 in beta * self + alpha * (mat1 @ mat2)
+_ADDED_PRODUCTS: dict[torch._ops.OpOverload, tuple[Dims, Dims]] = {
+    aten.addmm.default: (_ROWS_BY_COLUMNS, _NONE),
+    aten.addmv.default: (_ROWS_BY_COLUMNS, _NONE),
+    aten.baddbmm.default: (_BATCHED, _BATCH),
+    aten.addbmm.default: (((0, 2), (0, 1)), _NONE),
+    aten.addr.default: (_NONE, _NONE),
+}
+
+
+def _product_rule(overload: torch._ops.OpOverload, contracting: Dims, batch: Dims) -> None:
+    @lowers(overload)
+    def rule(b: Builder, x: Value, y: Value) -> Value:
+        return contract(b, x, y, contracting, batch)
+
+
+def _added_product_rule(overload: torch._ops.OpOverload, contracting: Dims, batch: Dims) -> None:
+    # beta and alpha hardly ever differ from 1 and 0: as operands they would cost a pass each.
+    @lowers(overload, static=("beta", "alpha"))
+    def rule(b: Builder, addend: Value, x: Value, y: Value, *, beta: float, alpha: float) -> Value:
+        if beta == alpha == 1 and addend.shape == b.out[0].shape[-1:] and addend.dtype == x.dtype == y.dtype:
+            return contract(b, x, y, contracting, batch, addend)
+        dtype = b.out[0].dtype
+        result = _accumulated(b, b.convert(x, dtype), b.convert(y, dtype), contracting, batch)
+        if alpha != 1:
+            result = b.multiply(result, alpha)
+        # With beta = 0 the addend is ignored, NaN and all.
+        if beta != 0:
+            addend = b.convert(addend, result.dtype)
+            result = b.add(result, addend if beta == 1 else b.multiply(addend, beta))
+        return finish(b, result)
+
+
+for _overload, _dims in _PRODUCTS.items():
+    _product_rule(_overload, *_dims)
+for _overload, _dims in _ADDED_PRODUCTS.items():
+    _added_product_rule(_overload, *_dims)
+
+
+@lowers(aten.vdot.default)
+def vdot(b: Builder, x: Value, y: Value) -> Value:
+    if x.dtype.is_complex:
+        x = b.complex(b.real(x), b.negate(b.imag(x)))
+    return contract(b, x, y, ((0,), (0,)))
+
+
+@lowers(aten._int_mm.default)
+def int_mm(b: Builder, x: Value, y: Value) -> Value:
+    return b.dot_general(x, y, _ROWS_BY_COLUMNS, dtype=torch.int32)
+
+
+@lowers(aten.linear.default, whole=True)
+def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Value:
+    return contract(b, x, weight, ((x.ndim - 1,), (weight.ndim - 1,)), bias=bias)
+
+
+@lowers(aten.matmul.default, whole=True)
+def matmul(b: Builder, x: Value, y: Value) -> Value:
+    """NumPy's matmul: 1-D operands are a row on the left and a column on the right; batch dimensions broadcast."""
+    shape = b.out[0].shape
+    inner_x, inner_y = x.ndim - 1, max(y.ndim - 2, 0)
+    # One matrix against many is one product with more rows (or columns), not a batch of products.
+    if y.ndim <= 2 or _is_single(y):
+        y = y if y.ndim <= 2 else b.reshape(y, y.shape[-2:])
+        return b.reshape(contract(b, x, y, ((inner_x,), (max(y.ndim - 2, 0),))), shape)
+    if x.ndim <= 2 or _is_single(x):
+        x = x if x.ndim <= 2 else b.reshape(x, x.shape[-2:])
+        result = contract(b, y, x, ((inner_y,), (x.ndim - 1,)))  # batch, columns, rows
+        if x.ndim == 2:
+            result = b.transpose(result, [*range(result.ndim - 2), result.ndim - 1, result.ndim - 2])
+        return b.reshape(result, shape)
+    lead = shape[:-2]
+    x, y = (b.broadcast_to(v, [*lead, *v.shape[-2:]]) for v in (x, y))
+    dims = list(range(len(lead)))
+    return contract(b, x, y, ((x.ndim - 1,), (y.ndim - 2,)), (dims, dims))
+
+
+def _is_single(x: Value) -> bool:
+    """Whether all batch dimensions have size 1."""
+    return all(n == 1 for n in x.shape[:-2])
