@@ -188,6 +188,10 @@ class _Miss:
                 return None
         out, returns_lists = self._results(metas)
         results, mismatched = self._describe_results(out)
+        if self.variant.updated and self._is_marked():
+            # The in-place overload knows what it refuses (a result that does not fit, say).
+            positional, keyword = self._call_arguments(self.variant.overload, self._meta_arguments())
+            self.variant.overload(*positional, **keyword)
         returns = self._fresh_returns(returns_lists)
         if mismatched:
             return _Plan(self._description(), None, results, returns, 0, temporary=True)
@@ -217,10 +221,6 @@ class _Miss:
 
     def _results(self, metas: dict[str, Any]) -> tuple[list[torch.Tensor | None], list[int]]:
         """Meta tensors of all results, lists flattened, and per return -1 or the length of its list."""
-        if self.variant.updated and self.variant.overload is not self.variant.functional and self._is_marked():
-            # The in-place overload knows what it refuses (a result that does not fit, say).
-            positional, keyword = self._call_arguments(self.variant.overload, self._meta_arguments())
-            self.variant.overload(*positional, **keyword)
         positional, keyword = self._call_arguments(self.variant.functional, metas)
         returned = self.variant.functional(*positional, **keyword)
         if not isinstance(returned, (tuple, list)) or len(self.variant.functional._schema.returns) == 1:
@@ -264,7 +264,7 @@ class _Miss:
             else:
                 target = targets[index - fresh]
                 mismatched |= target.shape != meta.shape
-                if self.variant.written and not torch.can_cast(meta.dtype, target.dtype):
+                if self._is_marked() and not torch.can_cast(meta.dtype, target.dtype):
                     raise RuntimeError(
                         f"{self.name}: result type {meta.dtype} can't be cast to the desired output type {target.dtype}"
                     )
