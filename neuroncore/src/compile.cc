@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "compile_options.h"
 #include "errors.h"
 #include "json.h"
 #include "neff.h"
@@ -82,7 +81,7 @@ NRT_STATUS Compile(std::string_view text, const char *metadata, int optimize_lev
   if (!ParseSignature(content.program, &signature)) return NRT_INVALID;
 
   auto start = std::chrono::steady_clock::now();
-  pjrt::LoadedExecutable *executable = plugin->Compile(content.program, CompileOptions(optimize_level));
+  pjrt::LoadedExecutable *executable = plugin->Compile(content.program, optimize_level);
   if (executable == nullptr) return NRT_FAILURE;
   std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
   bool serialized = !plugin->CanSerialize() || plugin->Serialize(executable, &content.executable);

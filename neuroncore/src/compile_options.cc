@@ -2,7 +2,6 @@
 #include "compile_options.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 namespace neuroncore {
@@ -16,7 +15,6 @@ constexpr int kOptionOverrides = 7;
 constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
 constexpr int kBoolField = 2;
-constexpr int kIntField = 3;
 
 void AppendVarint(std::string *bytes, uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
@@ -35,9 +33,9 @@ void AppendBytes(std::string *bytes, int field, std::string_view value) {
 }
 
 // Sets one of XLA's debug options by name.
-void AppendOverride(std::string *bytes, std::string_view name, int kind, uint64_t value) {
+void AppendOverride(std::string *bytes, std::string_view name, bool value) {
   std::string setting;
-  AppendNumber(&setting, kind, value);
+  AppendNumber(&setting, kBoolField, value);
   std::string entry;
   AppendBytes(&entry, kMapKey, name);
   AppendBytes(&entry, kMapValue, setting);
@@ -46,24 +44,24 @@ void AppendOverride(std::string *bytes, std::string_view name, int kind, uint64_
 
 }  // namespace
 
-std::string CompileOptions(int optimize_level) {
+std::string CompileOptions(CompileFlavor flavor) {
   std::string build;
   AppendNumber(&build, kNumReplicas, 1);
   AppendNumber(&build, kNumPartitions, 1);
   std::string options;
   AppendBytes(&options, kExecutableBuildOptions, build);
-  if (const char *experiment = getenv("NEURONCORE_EXPERIMENT")) {
-    std::string_view e = experiment;
-    if (e.find('f') != e.npos) AppendOverride(&options, "xla_cpu_use_fusion_emitters", kBoolField, 0);
-    if (e.find('0') != e.npos) AppendOverride(&options, "xla_backend_optimization_level", kIntField, 0);
-    if (e.find('1') != e.npos) AppendOverride(&options, "xla_backend_optimization_level", kIntField, 1);
-    if (e.find('2') != e.npos) AppendOverride(&options, "xla_backend_optimization_level", kIntField, 2);
-    if (e.find('e') != e.npos) AppendOverride(&options, "xla_llvm_disable_expensive_passes", kBoolField, 1);
-    if (e.find('s') != e.npos) AppendOverride(&options, "xla_cpu_parallel_codegen_split_count", kIntField, 1);
-    if (e.find('x') != e.npos) AppendOverride(&options, "xla_cpu_use_xnnpack", kBoolField, 0);
-  }
-  (void)optimize_level;
+  if (flavor == CompileFlavor::kElementwise) AppendOverride(&options, "xla_cpu_use_fusion_emitters", false);
   return options;
+}
+
+CompileFlavor FlavorOf(std::string_view program, int optimize_level) {
+  if (optimize_level != 0) return CompileFlavor::kDefault;
+  for (std::string_view operation : {"stablehlo.transpose", "stablehlo.reduce", "stablehlo.gather", "stablehlo.scatter",
+                                     "stablehlo.dot", "stablehlo.convolution", "stablehlo.concatenate",
+                                     "stablehlo.pad", "stablehlo.while", "stablehlo.sort", "stablehlo.custom_call"}) {
+    if (program.find(operation) != std::string_view::npos) return CompileFlavor::kDefault;
+  }
+  return CompileFlavor::kElementwise;
 }
 
 }  // namespace neuroncore

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "compile_options.h"
 #include "errors.h"
 #include "neff.h"
 #include "slab.h"
@@ -92,7 +91,7 @@ NRT_STATUS Load(const char *function, const void *neff, size_t size, int32_t vnc
   if (!ParseSignature(view.program, &signature)) return NRT_INVALID;
   // A plugin that cannot serialize leaves the program text only.
   pjrt::LoadedExecutable *executable =
-      view.executable.empty() ? plugin.Compile(std::string(view.program), CompileOptions(1))
+      view.executable.empty() ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
                               : plugin.Deserialize(view.executable.data(), view.executable.size());
   if (executable == nullptr) return NRT_FAILURE;
   Model *model = Models().New();

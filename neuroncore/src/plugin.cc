@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "compile_options.h"
 #include "errors.h"
 #include "kernels.h"
 #include "sha256.h"
@@ -79,6 +80,8 @@ Plugin *Plugin::WithClient() {
 }
 
 bool Plugin::Load(const std::string &path) {
+  // XLA logs harmless things as errors (about processor features, for one). Its real errors reach the caller as text.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
   void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     Fail(NRT_FAILURE, "cannot load the PJRT plugin named by %s: %s", kPluginVariable, dlerror());
@@ -196,7 +199,25 @@ std::string Plugin::TakeError(pjrt::Error *error, int *code) const {
   return text.empty() ? "(no message)" : text;
 }
 
-pjrt::LoadedExecutable *Plugin::Compile(const std::string &text, const std::string &options) const {
+pjrt::LoadedExecutable *Plugin::Compile(const std::string &program, int optimize_level) const {
+  std::string error;
+  CompileFlavor flavor = FlavorOf(program, optimize_level);
+  if (flavor != CompileFlavor::kDefault && has_elementwise_flavor_) {
+    pjrt::LoadedExecutable *executable = CompileWith(program, CompileOptions(flavor), &error);
+    if (executable != nullptr) return executable;
+    if (error.find("No such compile option") == std::string::npos) {
+      Fail(NRT_FAILURE, "%s", error.c_str());
+      return nullptr;
+    }
+    has_elementwise_flavor_ = false;
+  }
+  pjrt::LoadedExecutable *executable = CompileWith(program, CompileOptions(CompileFlavor::kDefault), &error);
+  if (executable == nullptr) Fail(NRT_FAILURE, "%s", error.c_str());
+  return executable;
+}
+
+pjrt::LoadedExecutable *Plugin::CompileWith(const std::string &text, const std::string &options,
+                                            std::string *error) const {
   auto program = pjrt::Arguments<pjrt::Program>();
   program.code = text.data();
   program.code_size = text.size();
@@ -207,10 +228,8 @@ pjrt::LoadedExecutable *Plugin::Compile(const std::string &text, const std::stri
   compile.program = &program;
   compile.options = options.data();
   compile.options_size = options.size();
-  std::string error = TakeError(api_.client_compile(&compile));
-  if (error.empty()) return compile.executable;
-  Fail(NRT_FAILURE, "%s", error.c_str());
-  return nullptr;
+  *error = TakeError(api_.client_compile(&compile));
+  return error->empty() ? compile.executable : nullptr;
 }
 
 bool Plugin::CanSerialize() const {

@@ -4,6 +4,7 @@
 // its one client.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "pjrt_api.h"
@@ -27,7 +28,7 @@ class Plugin {
   std::string TakeError(pjrt::Error *error, int *code = nullptr) const;
 
   // All of the following return null (or false) after Fail().
-  pjrt::LoadedExecutable *Compile(const std::string &program, const std::string &options) const;
+  pjrt::LoadedExecutable *Compile(const std::string &program, int optimize_level) const;
   bool CanSerialize() const;
   bool Serialize(pjrt::LoadedExecutable *executable, std::string *bytes) const;
   pjrt::LoadedExecutable *Deserialize(const char *bytes, size_t size) const;
@@ -48,12 +49,15 @@ class Plugin {
  private:
   bool Load(const std::string &path);
   bool CreateClient();
+  pjrt::LoadedExecutable *CompileWith(const std::string &program, const std::string &options, std::string *error) const;
 
   pjrt::Api api_ = {};
   const pjrt::Extension *extensions_ = nullptr;
   pjrt::Client *client_ = nullptr;
   pjrt::Device *device_ = nullptr;
   pjrt::Memory *memory_ = nullptr;
+  // Cleared by the first compile that finds the plugin without the option.
+  mutable std::atomic<bool> has_elementwise_flavor_{true};
   std::string path_;
   std::string fingerprint_;
   std::string description_;

@@ -12,6 +12,7 @@
  *   NEURON_PLATFORM_TARGET_OVERRIDE  trn2 (default) or trn3: the family to report
  *   NEURONCORE_MEMORY_BYTES        device memory of one core; 24 GiB, at most the memory of the machine
  *   NPROC, XLA_FLAGS               read by XLA itself
+ *   TF_CPP_MIN_LOG_LEVEL           set to 3 (no log lines of XLA) unless it is set
  *
  * Programs run on XLA's CPU code, which flushes denormal floating point numbers to zero.
  */
