@@ -33,6 +33,10 @@ _BATCH: Dims = ((0,), (0,))
 
 def _accumulated(b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims = _NONE) -> Value:
     """The product in the compute dtype: float32 for half types."""
+    if x.ndim == y.ndim == 1 and contracting != _NONE:
+        # XLA adds up a dot product of vectors one by one, a reduction in groups: the error stays small.
+        x, y = (b.convert(v, opmath(v.dtype)) for v in (x, y))
+        return b.reduce(b.multiply(x, y), [0], "add")
     return b.dot_general(x, y, contracting, batch, opmath(x.dtype))
 
 
