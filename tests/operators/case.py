@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operator tests as data: a case names an overload and makes its arguments; `check` compares the device with the CPU.
 
-    CASES = [Case(aten.softmax.int, lambda dtype: ((sample(3, 4, dtype=dtype), -1), {}), HALF_AND_FLOAT)]
+CASES = [Case(aten.softmax.int, lambda dtype: ((sample(3, 4, dtype=dtype), -1), {}), HALF_AND_FLOAT)]
 
-    @parametrize(CASES)
-    def test_softmax(case, dtype, variant):
-        check(case, dtype, variant)
+@parametrize(CASES)
+def test_softmax(case, dtype, variant):
+    check(case, dtype, variant)
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def compare(actual: Any, expected: Any, strides: bool = True, **tolerances: floa
 # -- arguments ---------------------------------------------------------------------------------------
 
 
-def sample(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0, low: float = -4, high: float = 4) -> torch.Tensor:
+def sample(
+    *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0, low: float = -4, high: float = 4
+) -> torch.Tensor:
     """Numbers between low and high, the same at every call."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(shape, generator=generator, dtype=torch.float64) * (high - low) + low

@@ -53,7 +53,9 @@ def _new_ones(b: Builder, x: Value, size: Sequence[int]) -> Value:
 
 
 # In a graph the contents of `empty` are as good as any; eager code gets its memory from the allocator.
-@lowers(aten.zeros.default, aten.zeros_like.default, aten.zero.default, aten.empty.memory_format, aten.empty_like.default)
+@lowers(
+    aten.zeros.default, aten.zeros_like.default, aten.zero.default, aten.empty.memory_format, aten.empty_like.default
+)
 def _zeros(b: Builder, like: object) -> Value:
     return _filled(b, 0)
 

@@ -274,9 +274,7 @@ def _draw_again(b: Builder, rows: Value, count: int) -> Value:
         step *= 2
     total = b.slice_dim(cumulative, 1, categories - 1, categories)
     share = b.multiply(uniform(b, (batch, count), rows.dtype), total)
-    passed = b.compare(
-        b.reshape(cumulative, (batch, 1, categories)), b.reshape(share, (batch, count, 1)), "LE"
-    )
+    passed = b.compare(b.reshape(cumulative, (batch, 1, categories)), b.reshape(share, (batch, count, 1)), "LE")
     return b.minimum(b.reduce(b.convert(passed, torch.int64), [2], "add"), categories - 1)
 
 
