@@ -62,8 +62,10 @@ def test_a_training_step_equals_the_cpus(model_and_tokenizer) -> None:
         gradients[device] = {name: p.grad.cpu() for name, p in trained.named_parameters() if p.grad is not None}
     torch.testing.assert_close(losses["neuron"], losses["cpu"], rtol=1e-4, atol=1e-5)
     assert gradients["neuron"].keys() == gradients["cpu"].keys()
+    largest = max(gradient.abs().max().item() for gradient in gradients["cpu"].values())
     for name, expected in gradients["cpu"].items():
-        scale = max(expected.abs().max().item(), 1e-6)
+        # Some gradients are zero but for rounding: those of the biases of keys, which softmax ignores.
+        scale = max(expected.abs().max().item(), 1e-3 * largest)
         torch.testing.assert_close(
             gradients["neuron"][name] / scale, expected / scale, rtol=0, atol=2e-3, msg=lambda m, n=name: f"{n}: {m}"
         )

@@ -209,13 +209,14 @@ class NeffCache:
         deadline = time.monotonic() + self.lock_timeout
         pause = _FIRST_POLL_SECONDS
         waited = False
+        attempts_to_open = 3  # a directory that is removed all the time, or cannot be made
         while True:
             try:
                 self._make_shard(key)
                 descriptor = open_trusted(path, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
-                waited = True  # the directory was removed in between
-                if time.monotonic() > deadline:
+                attempts_to_open -= 1
+                if attempts_to_open == 0:
                     return None, waited
                 continue
             except (OSError, UntrustedError):
