@@ -93,10 +93,10 @@ def test_set_refuses_memory_of_the_host():
 
 
 def test_data_assignment():
-    parameter = torch.nn.Parameter(torch.arange(3.0))
-    parameter.data = parameter.data.to("neuron")
-    assert parameter.device.type == "neuron"
-    same(parameter.detach(), torch.arange(3.0))
+    parameter = torch.nn.Parameter(torch.zeros(3).to("neuron"))
+    parameter.data = torch.arange(5.0).to("neuron")
+    assert parameter.requires_grad and parameter.shape == (5,)
+    same(parameter.detach(), torch.arange(5.0))
 
 
 def test_storage_copies():

@@ -76,6 +76,8 @@ def _register() -> None:
         for_storage=True,
         unsupported_dtype=quantized,
     )
+    # The core multiplies bfloat16 natively; PyTorch's default for a new device is float16.
+    torch.set_autocast_dtype("neuron", torch.bfloat16)
     # No thread may run a program while the libraries that it uses are torn down.
     atexit.register(_C.drain_all)
 

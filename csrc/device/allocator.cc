@@ -194,7 +194,7 @@ thread_local const char* t_operator = nullptr;
 }  // namespace
 
 void set_current_operator(const char* name) { t_operator = name; }
-const char* current_operator() { return t_operator != nullptr ? t_operator : "the program"; }
+const char* current_operator() { return t_operator != nullptr ? t_operator : "aten::empty"; }
 
 void free_block(void* context) {
   if (context == nullptr || in_bad_fork()) return;  // the parent's memory is not this process's

@@ -6,6 +6,7 @@
 
 #include <device/allocator.h>
 #include <device/current_device.h>
+#include <device/event.h>
 #include <device/generator.h>
 #include <device/launch_queue.h>
 #include <device/stream.h>
@@ -45,6 +46,13 @@ void bind_device(py::module_& m) {
   m.def("describe_live_blocks", torch::wrap_pybind_function([](int device, size_t how_many) {
           check_device(index(device));
           return describe_live_blocks(index(device), how_many);
+        }));
+
+  // torch.Event.elapsed_time takes no subclass; torch.neuron.Event hands over the ids, which are the
+  // addresses of the events (0: never recorded).
+  m.def("elapsed_ms", torch::wrap_pybind_function([](uintptr_t start, uintptr_t end) {
+          TORCH_CHECK(start != 0 && end != 0, "elapsed_time: both events must have been recorded.");
+          return reinterpret_cast<const Event*>(start)->elapsed_ms(*reinterpret_cast<const Event*>(end));
         }));
 
   m.def("default_generator",

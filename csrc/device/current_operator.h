@@ -6,7 +6,7 @@ namespace neuron {
 // The operator that this thread works for: an out-of-memory error names the operators that made
 // the largest tensors. A name must live as long as the process.
 void set_current_operator(const char* name);
-const char* current_operator();
+const char* current_operator();  // "aten::empty" outside of any other
 
 class CurrentOperator {
  public:

@@ -34,7 +34,6 @@ at::ScalarType checked_dtype(std::optional<at::ScalarType> dtype, std::optional<
                               "neuron tensors are strided; layout ", *layout, " is not supported.");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned.");
   const at::ScalarType type = dtype.value_or(c10::get_default_dtype_as_scalartype());
-  TORCH_CHECK_NOT_IMPLEMENTED(!at::isQIntType(type), "neuron tensors cannot have the quantized dtype ", type, ".");
   return type;
 }
 

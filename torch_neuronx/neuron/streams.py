@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .. import _C
 from .device import Device, device_index
 
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1.value
@@ -49,6 +50,11 @@ class Event(torch.Event):
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         if interprocess:
             raise NotImplementedError("neuron events cannot be shared between processes")
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds of device time from this event to `end_event`. Raises RuntimeError unless both were
+        created with `enable_timing`, were recorded, and are done."""
+        return _C.elapsed_ms(self.event_id, end_event.event_id)
 
     def __repr__(self) -> str:
         return f"<torch.neuron.Event device={self.device} event_id={self.event_id:#x}>"
