@@ -175,17 +175,16 @@ def _in_place(case: Case, args: tuple, kwargs: dict, device: str) -> list[torch.
     return results
 
 
-def _out(case: Case, args: tuple, kwargs: dict, device: str) -> Any:
-    """With out= tensors of reversed memory order."""
+def _out(case: Case, args: tuple, kwargs: dict, device: str) -> list[torch.Tensor]:
+    """With out= tensors of reversed memory order. On the CPU: the functional result in that order."""
     variant = _variant(case.op, updated=False)
     assert variant is not None
     expected = _flatten(case.op(*args, **kwargs))
-    outs = {
-        name: _place(torch.zeros_like(t), "transposed", device)[0]
-        for name, t in zip(variant.written, expected, strict=True)
-    }
-    args, kwargs = (_map(x, lambda t: _place(t, "contiguous", device)[0]) for x in (args, kwargs))
-    return variant.overload(*args, **kwargs, **outs)
+    outs = [_place(x if device == "cpu" else torch.zeros_like(x), "transposed", device)[0] for x in expected]
+    if device != "cpu":
+        args, kwargs = (_map(x, lambda t: _place(t, "contiguous", device)[0]) for x in (args, kwargs))
+        variant.overload(*args, **kwargs, **dict(zip(variant.written, outs, strict=True)))
+    return outs
 
 
 def _variant(op: OpOverload, updated: bool) -> Variant | None:

@@ -20,9 +20,7 @@ _BINARY = (
     "shift_right_logical subtract xor"
 ).split()
 # Functions of the CHLO dialect, which StableHLO consumers legalize themselves.
-_CHLO_UNARY = (
-    "acos acosh asin asinh atanh bessel_i1e cosh digamma erf erfc erf_inv lgamma sinh"
-).split()
+_CHLO_UNARY = "acos acosh asin asinh atanh bessel_i1e cosh digamma erf erfc erf_inv lgamma sinh".split()
 _CHLO_BINARY = "next_after polygamma zeta".split()
 
 
@@ -103,6 +101,9 @@ class Elementwise:
             return self.compare(x, 0, "NE")
         if x.dtype.is_complex and not dtype.is_complex:
             return self.convert(self.real(x), dtype)
+        if x.dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex and dtype.itemsize < 4:
+            # Through int32, whose low bits remain, as processors do it; the direct conversion saturates.
+            x = self.op("convert", [x], x.shape, torch.int32)
         return self.op("convert", [x], x.shape, dtype)
 
     def bitcast_convert(self: Builder, x: Value, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Value:
