@@ -15,11 +15,13 @@ attention is computed in and models keep their activations in, so that transpose
 from __future__ import annotations
 
 import math
+
 import torch
 
 from ...stablehlo import Builder, Value
+from ..promotion import opmath
 from ..registry import lowers
-from .normalization import finish, opmath
+from .normalization import finish
 
 aten = torch.ops.aten
 
@@ -80,7 +82,7 @@ def _attention(b: Builder, query, key, value, mask, is_causal, scale) -> tuple[V
     shape = query.shape[:-1]
     scores = _scores(b, _grouped_query(b, query, key), key, mask, is_causal, scale)
     last = scores.ndim - 1
-    highest = b.reduce(scores, [last], "maximum", keepdim=True)
+    highest = b.reduce(scores, [last], "maximum_number", keepdim=True)
     # -inf is the maximum of a row without a visible key: its exponentials are to become 0, not NaN.
     highest = b.select(b.compare(highest, -math.inf, "EQ"), 0.0, highest)
     weights = b.exponential(b.subtract(scores, highest))
@@ -187,7 +189,9 @@ def _repeat_heads(b: Builder, x: Value, times: int) -> Value:
     if times == 1:
         return x
     *lead, heads, length, size = x.shape
-    spread = b.broadcast_in_dim(x, (*lead, heads, times, length, size), [d for d in range(x.ndim + 1) if d != x.ndim - 2])
+    spread = b.broadcast_in_dim(
+        x, (*lead, heads, times, length, size), [d for d in range(x.ndim + 1) if d != x.ndim - 2]
+    )
     return b.reshape(spread, (*lead, heads * times, length, size))
 
 

@@ -8,8 +8,9 @@ import math
 import torch
 
 from ...stablehlo import Builder, Value
+from ..promotion import opmath
 from ..registry import lowers
-from .normalization import finish, mean_over, moments, opmath
+from .normalization import finish, mean_over, moments
 
 aten = torch.ops.aten
 

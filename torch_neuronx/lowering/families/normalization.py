@@ -14,14 +14,10 @@ from collections.abc import Sequence
 import torch
 
 from ...stablehlo import Builder, Value
+from ..promotion import opmath
 from ..registry import lowers
 
 aten = torch.ops.aten
-
-
-def opmath(dtype: torch.dtype) -> torch.dtype:
-    """The dtype PyTorch computes in: float32 for half types."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def mean_over(b: Builder, x: Value, dims: Sequence[int]) -> Value:
@@ -36,9 +32,7 @@ def moments(b: Builder, x: Value, dims: Sequence[int]) -> tuple[Value, Value, Va
     return mean, mean_over(b, b.multiply(centred, centred), dims), centred
 
 
-def affine(
-    b: Builder, x: Value, weight: Value | None, bias: Value | None, shape: Sequence[int] | None = None
-) -> Value:
+def affine(b: Builder, x: Value, weight: Value | None, bias: Value | None, shape: Sequence[int] | None = None) -> Value:
     """x * weight + bias in the dtype of `x`; `shape` is what weight and bias are viewed as."""
     for parameter, apply in ((weight, b.multiply), (bias, b.add)):
         if parameter is not None:
