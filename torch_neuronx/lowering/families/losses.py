@@ -47,16 +47,14 @@ Elementwise = Callable[..., Value]
 
 
 def _loss(name: str, function: Elementwise, derivative: Elementwise) -> None:
-    """Enters `name` and `name_backward`; `function(b, input, target)`, with a trailing parameter where the schema has one."""
+    """Enters `name` and `name_backward`; both functions get input, target and the schema's float, if it has one."""
 
     @lowers(getattr(aten, name).default)
     def forward(b: Builder, x: Value, target: Value, reduction: int, *parameter: Operand) -> Value:
         return reduced(b, function(b, *_common(b, x, target, *parameter)), reduction)
 
     @lowers(getattr(aten, name + "_backward").default)
-    def backward(
-        b: Builder, grad: Value, x: Value, target: Value, reduction: int, *parameter: Operand
-    ) -> Value:
+    def backward(b: Builder, grad: Value, x: Value, target: Value, reduction: int, *parameter: Operand) -> Value:
         values = _common(b, x, target, *parameter)
         count = torch.broadcast_shapes(x.shape, target.shape).numel()
         return scaled(b, grad, derivative(b, *values), reduction, count)

@@ -88,7 +88,7 @@ def _norm(b: Builder, x: Value, order: float | None, dim: Dims, dtype: torch.dty
 
 
 @lowers(aten.linalg_vector_norm.default, static=("ord",))
-def linalg_vector_norm(b: Builder, x: Value, ord: float, dim: Dims, keepdim: bool, *, dtype) -> Value:  # noqa: A002
+def linalg_vector_norm(b: Builder, x: Value, ord: float, dim: Dims, keepdim: bool, *, dtype) -> Value:
     return _norm(b, x, ord, dim, dtype)
 
 
