@@ -146,9 +146,9 @@ class Launch {
   }
 
   // Nothing but the buffer and this launch refers to the memory, and only one operand uses it.
-  static bool IsExclusive(const Storage *storage, uint32_t references) {
-    return storage->donatable() && storage->uses == 1 &&
-           storage->references.load(std::memory_order_acquire) == references;
+  static bool IsExclusive(Storage *storage, uint32_t references) {
+    return storage->uses == 1 && storage->references.load(std::memory_order_acquire) == references &&
+           storage->donatable();
   }
 
   NRT_STATUS BindScratch() {

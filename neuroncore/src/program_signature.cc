@@ -171,13 +171,24 @@ bool SkipDecorations(Cursor *cursor, int *aliased_output) {
   return true;
 }
 
-// The position after "@main" of its definition, or npos.
+// The position after "@main" of its definition, or npos. Strings and comments may mention it, too.
 size_t FindMain(std::string_view program) {
-  for (size_t at = program.find("func.func"); at != std::string_view::npos; at = program.find("func.func", at + 1)) {
-    Cursor cursor(program, at + strlen("func.func"));
-    if (!cursor.Take("public")) cursor.Take("private");
-    if (cursor.Take("@main") && (cursor.peek() == '(' || std::isspace(static_cast<unsigned char>(cursor.peek())))) {
-      return cursor.position();
+  size_t at = 0;
+  while ((at = program.find_first_of("\"/f", at)) != std::string_view::npos) {
+    if (program[at] == '"') {
+      for (++at; at < program.size() && program[at] != '"'; ++at) at += program[at] == '\\' ? 1 : 0;
+      ++at;
+    } else if (program.compare(at, 2, "//") == 0) {
+      at = program.find('\n', at);
+    } else if (program.compare(at, strlen("func.func"), "func.func") == 0) {
+      Cursor cursor(program, at + strlen("func.func"));
+      if (!cursor.Take("public")) cursor.Take("private");
+      if (cursor.Take("@main") && (cursor.peek() == '(' || std::isspace(static_cast<unsigned char>(cursor.peek())))) {
+        return cursor.position();
+      }
+      at = cursor.position();
+    } else {
+      ++at;
     }
   }
   return std::string_view::npos;

@@ -75,11 +75,11 @@ char *Storage::data() {
 void Storage::ReplaceHandle(pjrt::Buffer *returned) {
   core->plugin->Destroy(handle);
   handle = returned;
-  // PJRT returns donated memory in place, but does not promise it: trust no address of before.
-  char *before = data_.load(std::memory_order_relaxed);
-  if (before == nullptr && views_.empty()) return;
-  data_.store(nullptr, std::memory_order_relaxed);
-  if (data() != before) DropViews();
+  // PJRT returns donated memory in place, but does not promise it.
+  char *now = static_cast<char *>(core->plugin->Pointer(returned));
+  if (now == data_.load(std::memory_order_relaxed)) return;
+  data_ = now;
+  DropViews();
 }
 
 void Storage::Forget() {

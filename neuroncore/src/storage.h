@@ -35,8 +35,9 @@ struct Storage {
   void Destroy();
 
   char *data();
-  // Only memory of PJRT itself is updated in place by a program that it is donated to; a view would be copied.
-  bool donatable() const { return host_block_ == nullptr && handle != nullptr; }
+  // Only memory of PJRT itself is updated in place by a program that it is donated to; a view would be copied. Resolves
+  // the address, because while the program runs there is no handle to ask, and another thread may be reading.
+  bool donatable() { return host_block_ == nullptr && handle != nullptr && data() != nullptr; }
   // After a donation: the program returned the same memory under a new handle.
   void ReplaceHandle(pjrt::Buffer *returned);
   // After a failed execution that may have consumed the memory.

@@ -219,7 +219,9 @@ NEURONCORE_EXPORT NRT_STATUS nrt_tensor_read(const nrt_tensor_t *tensor, void *b
     size_t start = source->offset + offset;
     Storage *storage = source->buffer->Current();
     size_t present = storage == nullptr || storage->bytes <= start ? 0 : std::min(size, storage->bytes - start);
-    if (present > 0) memcpy(buffer, storage->data() + start, present);
+    const char *data = present > 0 ? storage->data() : nullptr;
+    if (data == nullptr) present = 0;  // lost to a failed execution
+    if (present > 0) memcpy(buffer, data + start, present);
     if (present < size) memset(static_cast<char *>(buffer) + present, 0, size - present);
     if (storage != nullptr) storage->Release();
     source->buffer->core->counters.bytes_read.Add(size);

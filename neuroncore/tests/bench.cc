@@ -237,7 +237,7 @@ int main(int argc, char **argv) {
     neuroncore_free(Compile(c.small, level).bytes);
     Times compile = TimeBoth(7, 1, [&] { neuroncore_free(Compile(c.small, level).bytes); });
     total = {total.wall + compile.wall, total.processor + compile.processor};
-    Times times[2];
+    Times times[2] = {};
     for (int i = 0; i < 2; ++i) {
       Launch launch(i == 0 ? c.small : c.large, level);
       launch.Run();

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts that need no plugin: the reader of program signatures, SHA-256, tar and JSON.
+
+#include "../src/errors.h"
+#include "../src/json.h"
+#include "../src/program_signature.h"
+#include "../src/sha256.h"
+#include "../src/tar.h"
+#include "check.h"
+
+using namespace neuroncore;
+
+namespace {
+
+ProgramSignature Parse(const std::string &text) {
+  ProgramSignature signature;
+  if (!ParseSignature(text, &signature)) check::Fail(__FILE__, __LINE__, LastError() + ("\n" + text));
+  return signature;
+}
+
+bool Refused(const std::string &text) {
+  ProgramSignature signature;
+  return !ParseSignature(text, &signature);
+}
+
+}  // namespace
+
+TEST(a_plain_signature) {
+  ProgramSignature s = Parse(
+      "module @add {\n  func.func public @main(%arg0: tensor<4x8xf32>, %arg1: tensor<i64>) -> tensor<4xbf16> {");
+  CHECK_EQ(s.module_name, "add");
+  CHECK_EQ(s.parameters.size(), 2u);
+  CHECK_EQ(s.num_inputs, 2u);
+  CHECK(s.parameters[0].type.dims == (std::vector<int64_t>{4, 8}));
+  CHECK_EQ(s.parameters[0].type.bytes, 128u);
+  CHECK_EQ(s.parameters[1].type.bytes, 8u);
+  CHECK(s.parameters[1].type.dims.empty());
+  CHECK_EQ(s.results.size(), 1u);
+  CHECK_EQ(s.results[0].bytes, 8u);
+  CHECK_EQ(s.parameters[0].aliased_output, -1);
+}
+
+TEST(attributes_locations_and_odd_spaces) {
+  ProgramSignature s = Parse(R"(#loc = loc("func.func @main(")
+module @m attributes {mhlo.num_partitions = 1 : i32, note = "a } b"} {
+  func.func private @helper(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }
+  func.func @main (
+      %x : tensor<2xf32> {a = {b = ")}\"", c = [1, 2]}, tf.aliasing_output = 1:i32} loc("x.py":1:2),  // first, second
+      %y: tensor<3xcomplex<f32>, #encoding> loc(#loc1)
+  ) -> ( tensor<2xi1> {jax.result_info = "[0]"} , tensor<2xf32> ) {)");
+  CHECK_EQ(s.module_name, "m");
+  CHECK_EQ(s.parameters.size(), 2u);
+  CHECK_EQ(s.parameters[0].aliased_output, 1);
+  CHECK_EQ(s.parameters[1].type.element_name, "complex<f32>");
+  CHECK_EQ(s.parameters[1].type.bytes, 24u);
+  CHECK_EQ(s.results.size(), 2u);
+  CHECK_EQ(s.results[0].bytes, 2u);
+}
+
+TEST(no_parameters_no_results_no_elements) {
+  CHECK_EQ(Parse("func.func @main() { return }").results.size(), 0u);
+  CHECK_EQ(Parse("func.func @main() -> () { return }").results.size(), 0u);
+  CHECK_EQ(Parse("func.func @main(%x: tensor<0x4xf32>)").parameters[0].type.bytes, 0u);
+}
+
+TEST(what_cannot_be_read_is_refused) {
+  CHECK(Refused(""));
+  CHECK(Refused("func.func @maintain(%x: tensor<2xf32>)"));
+  CHECK(Refused("func.func @main(%x: tensor<?xf32>)"));
+  CHECK(Refused("func.func @main(%x: tensor<*xf32>)"));
+  CHECK(Refused("func.func @main(%x: f32)"));
+  CHECK(Refused("func.func @main(%x: tensor<2xf32>"));
+  CHECK(Refused("func.func @main(%x: tensor<2xf32"));
+  CHECK(Refused("func.func @main(%x: tensor<2xf32> {a = \"})"));
+  CHECK(Refused("func.func @main(%x tensor<2xf32>)"));
+  CHECK(Refused("func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<3xf32>"));
+  CHECK(Refused("func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 5 : i32}) -> tensor<2xf32>"));
+}
+
+TEST(scratch_parameters) {
+  auto add = [](const std::string &text) { return AddScratchParameters(text, Parse(text)); };
+  std::string small = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32>";
+  CHECK_EQ(add(small), small);
+  std::string large = add("func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<1048576xi8>) {");
+  CHECK_CONTAINS(large, "%x: tensor<4xf32>, %neuroncore_scratch1: tensor<1048576xi8> {tf.aliasing_output = 1 : i32})");
+  ProgramSignature s = Parse(large);
+  CHECK_EQ(s.num_inputs, 1u);
+  CHECK(s.parameters[1].scratch);
+  CHECK_EQ(s.parameters[1].aliased_output, 1);
+  CHECK_EQ(add(large), large);  // not twice
+  CHECK_CONTAINS(add("func.func @main() -> tensor<1048576xi8>"), "@main(%neuroncore_scratch0: ");
+  std::string aliased = "func.func @main(%x: tensor<1048576xi8> {tf.aliasing_output = 0 : i32}) -> tensor<1048576xi8>";
+  CHECK_EQ(add(aliased), aliased);
+}
+
+TEST(sha256_vectors) {
+  CHECK_EQ(Sha256::Hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK_EQ(Sha256::Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK_EQ(Sha256::Hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  Sha256 parts;
+  parts.Update("a", 1);
+  parts.Update("bc", 2);
+  CHECK(parts.Finish() == Sha256::Of("abc", 3));
+}
+
+TEST(tar_round_trip) {
+  TarWriter writer;
+  writer.Add("a.txt", "hello");
+  writer.Add("empty", "");
+  writer.Add("block", std::string(512, 'x'));
+  std::string archive = writer.Finish();
+  CHECK_EQ(archive.size() % 512, 0u);
+  std::map<std::string, std::string_view> files;
+  CHECK(ReadTar(archive, &files));
+  CHECK_EQ(files.size(), 3u);
+  CHECK_EQ(files["a.txt"], "hello");
+  CHECK_EQ(files["block"].size(), 512u);
+  for (size_t size : {size_t{0}, size_t{100}, size_t{600}, archive.size() - 1024}) {
+    std::map<std::string, std::string_view> partial;
+    CHECK(!ReadTar(std::string_view(archive).substr(0, size), &partial));
+  }
+  archive[0] = 'b';
+  CHECK(!ReadTar(archive, &files));
+}
+
+TEST(json) {
+  for (const char *text : {"{}", " {\"a\": [1, {\"b\": \"}\"}]} ", "{\"\\\"\": 1}"}) CHECK(IsJsonObject(text));
+  for (const char *text : {"", "[]", "{", "{}}", "{} {}", "{\"a}", "1"}) CHECK(!IsJsonObject(text));
+  JsonWriter json;
+  json.BeginObject();
+  json.MembersOf("{ \"x\": 1 }");
+  json.MembersOf("{}");
+  json.Member("t", std::string_view("a\"b\\\n"));
+  json.BeginArray("list");
+  json.Element(1);
+  json.Element("two");
+  json.EndArray();
+  json.Member("n", 0.5);
+  json.Member("i", int64_t{7});
+  json.EndObject();
+  CHECK_EQ(json.text(), R"({"x": 1, "t": "a\"b\\\u000a", "list": [1, "two"], "n": 0.5, "i": 7})");
+}
+
+int main() { return check::RunAll(); }
