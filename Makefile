@@ -14,6 +14,7 @@ SHELL := /bin/bash
 .PHONY: setup demo test test-cpp test-python lint format bench docs clean
 
 PYTHON ?= python3
+INTERPRETER := $(shell command -v $(PYTHON))
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PYTEST_ARGUMENTS ?= -n 2 --dist loadscope
@@ -34,8 +35,9 @@ PLUGIN = $$($(BIN)/python -c 'import torch_neuronx.neuron.plugin as p; print(p.f
 setup: $(STAMPS)/package
 
 $(STAMPS)/venv:
-	@echo "== 1/5 virtual environment ($$($(PYTHON) --version))"
-	$(PYTHON) -m venv $(VENV)
+	@echo "== 1/5 virtual environment"
+	@$(INTERPRETER) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'
+	$(INTERPRETER) -m venv $(VENV)
 	mkdir -p $(STAMPS)
 	touch $@
 
