@@ -24,8 +24,11 @@ def result_type(*operands: Value | bool | int | float | complex) -> torch.dtype:
             level, dtype = (0 if x.ndim else 1), x.dtype
         else:
             level, dtype = 2, _number_type(x)
-        groups[level] = dtype if groups[level] is None else torch.promote_types(groups[level], dtype)
-    return _combine(groups[0], _combine(groups[1], groups[2]))
+        known = groups[level]
+        groups[level] = dtype if known is None else torch.promote_types(known, dtype)
+    result = _combine(groups[0], _combine(groups[1], groups[2]))
+    assert result is not None, "result_type needs an operand"
+    return result
 
 
 def _number_type(x: Value | bool | int | float | complex) -> torch.dtype:
@@ -39,7 +42,7 @@ def _number_type(x: Value | bool | int | float | complex) -> torch.dtype:
     return torch.int64
 
 
-def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype:
+def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
     """The type of `higher` unless `lower` is of a wider kind (bool, integer, float, complex)."""
     if higher is None or lower is None:
         return lower if higher is None else higher

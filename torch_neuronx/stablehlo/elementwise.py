@@ -129,8 +129,8 @@ class Elementwise:
         return self.compare(x, 0, "LT")
 
     def _chlo(self: Builder, name: str, *operands: Value) -> Value:
-        operands = self.broadcast(*operands)
-        return self.results(f"chlo.{name}", operands, [(operands[0].shape, operands[0].dtype)])[0]
+        first, *others = self.broadcast(*operands)
+        return self.results(f"chlo.{name}", [first, *others], [(first.shape, first.dtype)])[0]
 
 
 def _unary_method(name: str):

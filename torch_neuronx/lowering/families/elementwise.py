@@ -133,7 +133,6 @@ _ARITHMETIC = {
     aten.sinh: "sinh",
     aten.special_entr: entropy,
     aten.special_erfcx: erfcx,
-    aten.special_i1e: "bessel_i1e",
     aten.special_log_ndtr: log_ndtr,
     aten.special_ndtri: ndtri,
     aten.sqrt: "sqrt",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -132,7 +133,7 @@ def _integer_power(b: Builder, x: Value, y: Value) -> Value:
 
 # The exponent is part of the program: squares and roots are far cheaper than a general power.
 @lowers(aten.pow.Tensor_Scalar, static=("exponent",))
-def _pow_scalar(b: Builder, x: Value, exponent: bool | int | float | complex) -> Value:
+def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
     dtype = opmath(b.out[0].dtype)
     x = b.convert(x, dtype)
     one = b.constant(1, dtype)

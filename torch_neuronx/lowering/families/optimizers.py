@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,16 +51,16 @@ def _bias_correction(b: Builder, beta: float, count: Value) -> Value:
 
 def _adam(
     b: Builder,
-    tensors: Sequence[Value | None],
+    tensors: Sequence[Any],
     count: Value,
     betas: tuple[float, float],
     eps: float,
     decoupled: bool,
     step: _Step,
-) -> list[Value | None]:
-    """One parameter: (parameter, gradient, average, average of squares, largest average of squares)."""
+) -> list[Any]:
+    """One parameter: (parameter, gradient, average, average of squares, largest average of squares or None)."""
     dtype = opmath(tensors[0].dtype)
-    wide = [None if t is None else b.convert(t, dtype) for t in tensors]
+    wide: list[Any] = [None if t is None else b.convert(t, dtype) for t in tensors]
     parameter, raw, average, squares, largest = wide
     lr, count = b.value(step.lr, dtype), b.convert(count, dtype)
     beta1, beta2 = betas

@@ -9,7 +9,7 @@ each other too.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -82,7 +82,7 @@ def _is_real(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def _like_out(b: Builder, source, scale: Value | float = 1.0, shift: Value | float = 0.0) -> Value:
+def _like_out(b: Builder, source: Callable[..., Value], scale: Operand = 1.0, shift: Operand = 0.0) -> Value:
     """Numbers of `source` for the result, scaled and shifted (complex: both parts)."""
     out = b.out[0]
     dtype = out.dtype.to_real() if out.dtype.is_complex else out.dtype
