@@ -118,6 +118,25 @@ void launch(const OperatorEntry& op, const Entry& entry, Call& call, torch::jit:
   }
 }
 
+// Index tensors may lie on the CPU, as for other devices: they are copied.
+void move_indices(const OperatorEntry& op, c10::IValue* arguments) {
+  for (size_t i = 0; i < op.arguments().size(); ++i) {
+    if (!op.arguments()[i].indices) continue;
+    c10::DeviceIndex device = arguments[0].isTensor() ? arguments[0].toTensor().device().index() : current_device();
+    bool moved = false;
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : arguments[i].toListRef()) {
+      std::optional<at::Tensor> index = item.toOptional<at::Tensor>();
+      if (index && index->defined() && index->is_cpu()) {
+        index = index->to(at::Device(kNeuron, device));
+        moved = true;
+      }
+      list.push_back(std::move(index));
+    }
+    if (moved) arguments[i] = std::move(list);
+  }
+}
+
 const Entry* look_up(OperatorEntry& op, const c10::IValue* arguments, const Call& call) {
   const uint64_t hash = hash_key(call.key);
   if (const Entry* entry = op.find(call.key, hash)) return entry;
@@ -132,7 +151,8 @@ const Entry* look_up(OperatorEntry& op, const c10::IValue* arguments, const Call
 
 void run_operator(OperatorEntry& op, torch::jit::Stack* stack) {
   const CurrentOperator named(op.name().c_str());
-  const c10::IValue* arguments = stack->data() + (stack->size() - op.arguments().size());
+  c10::IValue* arguments = stack->data() + (stack->size() - op.arguments().size());
+  if (op.takes_indices()) move_indices(op, arguments);
   const Entry* entry = nullptr;
   {
     Call call(op, arguments);

@@ -15,6 +15,13 @@ c10::TypeKind element_kind(const c10::TypePtr& type) {
   return type->kind();
 }
 
+// Tensor?[]: only indexing operators have it.
+bool is_index_list(const c10::TypePtr& type) {
+  const auto list = type->cast<c10::ListType>();
+  const auto optional = list ? list->getElementType()->cast<c10::OptionalType>() : nullptr;
+  return optional && optional->getElementType()->kind() == c10::TypeKind::TensorType;
+}
+
 }  // namespace
 
 uint64_t hash_key(const Key& key) {
@@ -41,9 +48,11 @@ OperatorEntry::OperatorEntry(c10::OperatorHandle handle, std::string log_name,
     argument.dtype = kind == c10::TypeKind::ScalarTypeType;
     argument.placement = kind == c10::TypeKind::DeviceObjType || kind == c10::TypeKind::LayoutType ||
                          kind == c10::TypeKind::GeneratorType || given.name() == "pin_memory";
+    argument.indices = is_index_list(given.real_type());
     argument.role = contains(updated, given.name())   ? Role::Updated
                     : contains(written, given.name()) ? Role::Written
                                                       : Role::Input;
+    takes_indices_ |= argument.indices;
     arguments_.push_back(argument);
   }
   for (const c10::Argument& result : schema.returns()) {

@@ -46,6 +46,7 @@ struct Argument {
   bool scalar = false;       // a Scalar or float whose value is an operand
   bool dtype = false;        // a ScalarType
   bool placement = false;    // device, layout, pinning: no part of the program
+  bool indices = false;      // a list of index tensors, which may lie on the CPU
 };
 
 // One overload: what its schema says, and the programs compiled for it so far.
@@ -64,6 +65,7 @@ class OperatorEntry {
   const std::string& name() const { return name_; }
   const std::string& log_name() const { return log_name_; }
   const std::vector<Argument>& arguments() const { return arguments_; }
+  bool takes_indices() const { return takes_indices_; }
   // Argument that each schema return stands for, -1 for a new tensor.
   const std::vector<int>& return_aliases() const { return return_aliases_; }
 
@@ -76,6 +78,7 @@ class OperatorEntry {
   std::string name_;
   std::string log_name_;
   std::vector<Argument> arguments_;
+  bool takes_indices_ = false;
   std::vector<int> return_aliases_;
   std::mutex mutex_;
   ska::flat_hash_map<uint64_t, std::unique_ptr<Entry>> entries_;

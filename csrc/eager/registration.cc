@@ -130,16 +130,18 @@ void register_operator(const std::string& name, const std::string& log_name, con
 
 OperatorEntry& operator_entry(const c10::OperatorHandle& handle) {
   if (OperatorEntry* entry = find_entry(handle)) return *entry;
-  // What the schema says it mutates; nothing is known of the operator but that.
-  std::vector<std::string> updated, written;
+  // Nothing is known of the operator but its schema: it mutates what that says, and its numbers end up as
+  // constants of a decomposition, so they belong to the key.
+  std::vector<std::string> statics, updated, written;
   for (const c10::Argument& argument : handle.schema().arguments()) {
+    statics.push_back(argument.name());
     if (!argument.alias_info() || !argument.alias_info()->isWrite()) continue;
     (argument.is_out() ? written : updated).push_back(argument.name());
   }
   const c10::FunctionSchema& schema = handle.schema();
   const std::string name =
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
-  return enter(handle, std::make_unique<OperatorEntry>(handle, name, std::vector<std::string>{}, updated, written));
+  return enter(handle, std::make_unique<OperatorEntry>(handle, name, statics, updated, written));
 }
 
 void register_fallback() {

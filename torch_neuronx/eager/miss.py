@@ -182,11 +182,17 @@ class _Miss:
         if not in_table:
             from ..lowering.graph import decompose
 
-            positional, keyword = self._call_arguments(functional, metas)
+            positional, keyword = self._call_arguments(functional, self._meta_arguments(as_tensors=True))
             graph = decompose(functional, positional, keyword)
             if graph is None:
                 return None
-        out, returns_lists = self._results(metas)
+        try:
+            out, returns_lists = self._results(metas)
+        except NotImplementedError as reason:
+            # The result's shape depends on the data (a boolean mask), or the dtype suits no kernel: the
+            # CPU computes it, or says what is wrong.
+            _log.info("%s runs on the CPU: %s", self.name, reason)
+            return None
         results, mismatched = self._describe_results(out)
         if self.variant.updated and self._is_marked():
             # The in-place overload knows what it refuses (a result that does not fit, say).
@@ -204,10 +210,15 @@ class _Miss:
             return None
         return _Plan(self._description(), program, results, returns, increment)
 
-    def _meta_arguments(self) -> dict[str, Any]:
+    def _meta_arguments(self, as_tensors: bool = False) -> dict[str, Any]:
+        """Arguments by name, on the meta device. as_tensors: numbers that stand for tensors become such."""
         metas = {}
         for argument, value in zip(self.schema.arguments, self.arguments, strict=True):
-            metas[argument.name] = torch.device("meta") if _is_device(argument) else _meta(value)
+            if _is_device(argument):
+                value = torch.device("meta")
+            elif as_tensors and isinstance(value, (bool, int, float)) and "Tensor" in str(argument.type):
+                value = torch.tensor(value, device="meta")
+            metas[argument.name] = _meta(value)
         return metas
 
     def _call_arguments(self, overload: torch._ops.OpOverload, values: dict[str, Any]) -> tuple[list, dict[str, Any]]:

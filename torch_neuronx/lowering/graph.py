@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FX graphs of ATen operators, and PyTorch's decompositions as such graphs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..stablehlo import Builder, Value
+from ..stablehlo.builder import Location
+from .registry import TABLE, LoweringError, lower
+
+
+def lower_graph(b: Builder, graph: torch.fx.Graph | torch.fx.GraphModule, inputs: Sequence[Value]) -> list[Value | None]:
+    """Emits every node of `graph`; returns the values of its outputs (None where the graph returns None).
+
+    inputs: one value a placeholder, in order. `node.meta["val"]` holds fake tensors of the results.
+    Raises LoweringError for an operator without rule and for a size that is not known.
+    """
+    graph = graph.graph if isinstance(graph, torch.fx.GraphModule) else graph
+    environment: dict[torch.fx.Node, Any] = {}
+    remaining = iter(inputs)
+    outer = b.location
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            environment[node] = next(remaining)
+        elif node.op == "output":
+            returned = torch.fx.map_arg(node.args[0], lambda n: environment[n])
+            b.location = outer
+            return list(returned) if isinstance(returned, (list, tuple)) else [returned]
+        elif node.op == "call_function":
+            environment[node] = _call(b, node, environment, outer)
+        else:
+            raise LoweringError(f"a graph holds `{node.op}` {node.target!r}, which has no StableHLO form")
+    raise LoweringError("a graph has no output node")
+
+
+def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -> Any:
+    args = torch.fx.map_arg(node.args, lambda n: environment[n])
+    kwargs = torch.fx.map_arg(node.kwargs, lambda n: environment[n])
+    if getattr(node.target, "__name__", "") == "getitem":
+        return args[0][args[1]]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise LoweringError(f"{node.target!r} has no StableHLO form{_line(node)}")
+    _refuse_unknown_sizes(node)
+    if node.target not in TABLE:
+        raise LoweringError(f"{node.target} has neither a lowering rule nor a decomposition into such{_line(node)}")
+    b.location = Location(str(node.target), *_position(node)) if outer.operator == "unknown" else outer
+    results = node.meta["val"]
+    several = isinstance(results, (tuple, list))
+    lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
+    return lowered if several else lowered[0]
+
+
+def _refuse_unknown_sizes(node: torch.fx.Node) -> None:
+    values = node.meta.get("val")
+    for value in values if isinstance(values, (tuple, list)) else [values]:
+        if isinstance(value, torch.Tensor):
+            for dim, size in enumerate(value.shape):
+                if not isinstance(size, int):
+                    raise LoweringError(
+                        f"{node.target}: dimension {dim} has the symbolic size {size}, but programs have static shapes; "
+                        f"compile with dynamic=False{_line(node)}"
+                    )
+
+
+def _position(node: torch.fx.Node) -> tuple[str, int]:
+    """File and line of the innermost frame that Dynamo recorded."""
+    file, line = "", 0
+    for text in (node.meta.get("stack_trace") or "").splitlines():
+        text = text.strip()
+        if text.startswith('File "'):
+            file, _, rest = text[6:].partition('", line ')
+            line = int(rest.partition(",")[0])
+    return file, line
+
+
+def _line(node: torch.fx.Node) -> str:
+    file, line = _position(node)
+    return f" (at {file}:{line})" if file else ""
+
+
+@functools.cache
+def _decompositions() -> dict:
+    """PyTorch's decompositions of operators that the table lacks."""
+    from torch._decomp import decomposition_table
+
+    return {overload: rule for overload, rule in decomposition_table.items() if overload not in TABLE}
+
+
+def decompose(
+    overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+) -> torch.fx.GraphModule | None:
+    """PyTorch's decomposition of one call into operators of the table; None when there is none.
+
+    args, kwargs: with meta tensors. The placeholders of the graph are the tensors among them, in order;
+    numbers are part of the graph. The graph returns a flat list of the results.
+    """
+    rule = _decompositions().get(overload)
+    if rule is None and not overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd):
+        return None
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils import _pytree as pytree
+
+    leaves, structure = pytree.tree_flatten((list(args), dict(kwargs)))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def call(*tensors: torch.Tensor) -> list[torch.Tensor | None]:
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        positional, keyword = pytree.tree_unflatten(filled, structure)
+        result = rule(*positional, **keyword) if rule is not None else overload(*positional, **keyword)
+        return pytree.tree_leaves(result, is_leaf=lambda x: x is None)
+
+    try:
+        module = make_fx(call, decomposition_table=_decompositions(), tracing_mode="fake")(*(leaves[i] for i in places))
+    except (NotImplementedError, torch._subclasses.fake_tensor.DynamicOutputShapeException):
+        return None
+    except torch._subclasses.fake_tensor.UnsupportedOperatorException:
+        return None
+    module.graph.eliminate_dead_code()
+    for node in module.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target not in TABLE:
+            return None
+        if node.op not in ("placeholder", "call_function", "output"):
+            return None
+    return module
