@@ -27,13 +27,13 @@ VENDOR = compiler.Target("trn2", 2, False, "neuronx-cc test")
 def sum_program(size: int) -> Program:
     b = Builder()
     x, y = b.input((size,), torch.float32), b.input((size,), torch.float32)
-    return b.finish([b.add(x, y)], {"operator": "aten::add.Tensor", "source": "model.py:7"})
+    return b.finish([b.add(x, y)], {"operator": "aten::add.Tensor", "line": "model.py:7"})
 
 
 def broken_program(size: int) -> Program:
     text = f"module {{ func.func public @main(%a: tensor<{size}xf32>) -> tensor<{size}xf32> {{ return %b }} }}"
     spec = TensorSpec((size,), torch.float32)
-    return Program(text, text, (spec,), (spec,), {"operator": "aten::broken", "source": "model.py:12"})
+    return Program(text, text, (spec,), (spec,), {"operator": "aten::broken", "line": "model.py:12"})
 
 
 def compilations() -> int:
@@ -97,7 +97,7 @@ def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_lines_and_names_are_no_part_of_the_key() -> None:
     first, second = sum_program(4), sum_program(4)
-    object.__setattr__(second, "metadata", {"operator": "aten::add.Tensor", "source": "other.py:99"})
+    object.__setattr__(second, "metadata", {"operator": "aten::add.Tensor", "line": "other.py:99"})
     object.__setattr__(second, "located_text", second.located_text + "// elsewhere")
     assert compiler.compile_program(first).key == compiler.compile_program(second).key
 

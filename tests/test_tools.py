@@ -33,7 +33,7 @@ def cache(tmp_path: Path) -> NeffCache:
             b"x" * size,
             {
                 "operator": operator,
-                "source": "model.py:3",
+                "line": "model.py:3",
                 "inputs": [f"float32{shape}"],
                 "outputs": [f"float32{shape}"],
                 "compile_seconds": 0.02,

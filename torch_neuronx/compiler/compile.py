@@ -206,7 +206,7 @@ def _compile(program: Program, target: Target, level: int, parts: Parts, key: st
 
 def _explain(program: Program, key: str, description: dict[str, Any], reason: str) -> CompilationError:
     path = artifacts.save(program, key, description, reason)
-    source = description.get("source")
+    source = description.get("line")
     message = (
         f"[{description.get('operator', 'program')}] did not compile: {reason.strip()}\n"
         f"  operands: {', '.join(map(str, description['inputs'])) or 'none'}\n"

@@ -139,7 +139,7 @@ def explain(cache: NeffCache, options: argparse.Namespace) -> int:
         print(f"{entry.key} is damaged: {entry.problem}", file=sys.stderr)
         return 1
     print(f"key       {entry.key}")
-    for name in ("operator", "source", "inputs", "outputs", "compile_seconds"):
+    for name in ("operator", "line", "inputs", "outputs", "compile_seconds"):
         if name in entry.manifest:
             print(f"{name:<9} {entry.manifest[name]}")
     print(f"created   {time.ctime(entry.manifest['created'])}")

@@ -37,6 +37,9 @@ def _accumulated(b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims 
         # XLA adds up a dot product of vectors one by one, a reduction in groups: the error stays small.
         x, y = (b.convert(v, opmath(v.dtype)) for v in (x, y))
         return b.reduce(b.multiply(x, y), [0], "add")
+    if opmath(x.dtype) != x.dtype:
+        # XLA folds a transpose before the product into it, and then has no kernel for half-type operands.
+        x, y = b.optimization_barrier(x), b.optimization_barrier(y)
     return b.dot_general(x, y, contracting, batch, opmath(x.dtype))
 
 
