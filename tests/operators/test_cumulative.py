@@ -12,7 +12,7 @@ HALF = FLOATS[2:]
 DTYPES = (*FLOATS[:2], *INTEGERS)
 
 
-def on(make, op, *args, dtypes=DTYPES, id="", layouts=(), rtol=None, atol=None, **kwargs) -> Case:  # noqa: A002
+def on(make, op, *args, dtypes=DTYPES, id="", layouts=(), rtol=None, atol=None, **kwargs) -> Case:
     return Case(op, lambda dtype: ((make(dtype), *args), kwargs), dtypes, id, layouts=layouts, rtol=rtol, atol=atol)
 
 

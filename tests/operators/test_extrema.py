@@ -17,7 +17,7 @@ def ties(dtype: torch.dtype) -> torch.Tensor:
     return sample(3, 4, 5, dtype=dtype, low=-2, high=3).to(torch.float32).floor().to(dtype)
 
 
-def on(make, op, *args, dtypes=FLOATS[:2], id="", layouts=(), **kwargs) -> Case:  # noqa: A002
+def on(make, op, *args, dtypes=FLOATS[:2], id="", layouts=(), **kwargs) -> Case:
     return Case(op, lambda dtype: ((make(dtype), *args), kwargs), dtypes, id, layouts=layouts)
 
 

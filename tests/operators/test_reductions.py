@@ -15,13 +15,13 @@ FLOATS_AND_COMPLEX = (*FLOATS, *COMPLEX)
 TWO = FLOATS[:2]
 
 
-def on_sample(op, *args, dtypes=TWO, shape=(3, 4, 5), id="", layouts=(), low=-4.0, high=4.0, **kwargs) -> Case:  # noqa: A002
+def on_sample(op, *args, dtypes=TWO, shape=(3, 4, 5), id="", layouts=(), low=-4.0, high=4.0, **kwargs) -> Case:
     tolerances = {name: kwargs.pop(name) for name in ("rtol", "atol") if name in kwargs}
     make = lambda dtype: ((sample(*shape, dtype=dtype, low=low, high=high), *args), kwargs)  # noqa: E731
     return Case(op, make, dtypes, id, layouts=layouts, **tolerances)
 
 
-def on_special(op, *args, dtypes=TWO, id="special", **kwargs) -> Case:  # noqa: A002
+def on_special(op, *args, dtypes=TWO, id="special", **kwargs) -> Case:
     return Case(op, lambda dtype: ((special(dtype), *args), kwargs), dtypes, id, layouts=())
 
 
@@ -66,7 +66,17 @@ STATISTICS = [
     *(on_sample(op.correction, [1], dtypes=FLOATS_AND_COMPLEX) for op in (aten.var, aten.std)),
     *(on_sample(op.correction, None, keepdim=True) for op in (aten.var_mean, aten.std_mean)),
     *(on_sample(aten.var.correction, [0, 2], correction=c, id=f"correction-{c}") for c in (0, 1, 2.5)),
-    on_sample(aten.var.correction, None, correction=1, shape=(5,), low=10000, high=10001, id="large-mean", rtol=1e-3, atol=1e-3),
+    on_sample(
+        aten.var.correction,
+        None,
+        correction=1,
+        shape=(5,),
+        low=10000,
+        high=10001,
+        id="large-mean",
+        rtol=1e-3,
+        atol=1e-3,
+    ),
     on_special(aten.std.correction, [1]),
 ]
 NORMS = [

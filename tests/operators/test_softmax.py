@@ -26,11 +26,11 @@ def masked(dtype: torch.dtype) -> torch.Tensor:
     return x
 
 
-def on(make, op, *args, dtypes=FULL, id="", layouts=(), **options) -> Case:  # noqa: A002
+def on(make, op, *args, dtypes=FULL, id="", layouts=(), **options) -> Case:
     return Case(op, lambda dtype: ((make(dtype), *args), {}), dtypes, id, layouts=layouts, **options)
 
 
-def backward(op, forward, dim, dtypes=FULL, id="", **options) -> Case:  # noqa: A002
+def backward(op, forward, dim, dtypes=FULL, id="", **options) -> Case:
     def make(dtype):
         return (sample(3, 5, 4, dtype=dtype, seed=1), forward(block(dtype), dim), dim, dtype), {}
 
@@ -40,12 +40,21 @@ def backward(op, forward, dim, dtypes=FULL, id="", **options) -> Case:  # noqa: 
 CLOSE = {"rtol": 2e-2, "atol": 1e-2}
 CASES = [
     *(on(block, op, 1, False, layouts=LAYOUTS) for op in (aten._softmax.default, aten._log_softmax.default)),
-    *(on(block, op, 1, False, dtypes=HALF, id="half", **CLOSE) for op in (aten._softmax.default, aten._log_softmax.default)),
+    *(
+        on(block, op, 1, False, dtypes=HALF, id="half", **CLOSE)
+        for op in (aten._softmax.default, aten._log_softmax.default)
+    ),
     *(on(special, op, 1, False, id="special") for op in (aten._softmax.default, aten._log_softmax.default)),
     *(on(masked, op, 1, False, id="masked") for op in (aten._softmax.default, aten._log_softmax.default)),
-    *(on(lambda d: sample(dtype=d), op, 0, False, id="0-dim") for op in (aten._softmax.default, aten._log_softmax.default)),
+    *(
+        on(lambda d: sample(dtype=d), op, 0, False, id="0-dim")
+        for op in (aten._softmax.default, aten._log_softmax.default)
+    ),
     *(on(block, op, -1) for op in (aten.softmax.int, aten.log_softmax.int)),
-    *(on(block, op, 0, torch.float32, dtypes=(*HALF, torch.int64), id="dtype") for op in (aten.softmax.int, aten.log_softmax.int)),
+    *(
+        on(block, op, 0, torch.float32, dtypes=(*HALF, torch.int64), id="dtype")
+        for op in (aten.softmax.int, aten.log_softmax.int)
+    ),
     on(masked, aten._safe_softmax.default, 1),
     on(masked, aten._safe_softmax.default, 1, dtypes=HALF, id="half", **CLOSE),
     backward(aten._softmax_backward_data.default, torch.softmax, 1),

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from case import COMPLEX, INTEGERS, LAYOUTS, Case, check, compare, parametrize, sample
+
+aten = torch.ops.aten
+
+NUMBERS = (torch.float32, torch.bfloat16, torch.float64, torch.float16, *INTEGERS, *COMPLEX)
+TWO = NUMBERS[:2]
+# Half types round once at the end, and the order of additions is open.
+CLOSE = {"rtol": 2e-2, "atol": 5e-2}
+
+
+def on(op, *shapes, dtypes=TWO, id="", layouts=(), **kwargs) -> Case:
+    def make(dtype):
+        return tuple(sample(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)), kwargs
+
+    return Case(op, make, dtypes, id, layouts=layouts, strides=False, **CLOSE)
+
+
+ADDED = {
+    aten.addmm.default: ((5, 3), (5, 7), (7, 3)),
+    aten.addmv.default: ((5,), (5, 7), (7,)),
+    aten.baddbmm.default: ((4, 5, 3), (4, 5, 7), (4, 7, 3)),
+    aten.addbmm.default: ((5, 3), (4, 5, 7), (4, 7, 3)),
+    aten.addr.default: ((5, 3), (5,), (3,)),
+}
+CASES = [
+    on(aten.mm.default, (5, 7), (7, 3), dtypes=NUMBERS, layouts=LAYOUTS),
+    on(aten.mm.default, (5, 0), (0, 3), id="no-inner"),
+    on(aten.mm.default, (0, 7), (7, 3), id="empty"),
+    on(aten.bmm.default, (4, 5, 7), (4, 7, 3), dtypes=NUMBERS, layouts=LAYOUTS),
+    on(aten.bmm.default, (2, 5, 0), (2, 0, 3), id="no-inner"),
+    on(aten.mv.default, (5, 7), (7,), dtypes=NUMBERS),
+    on(aten.dot.default, (7,), (7,), dtypes=NUMBERS),
+    on(aten.dot.default, (0,), (0,), id="empty"),
+    on(aten.vdot.default, (7,), (7,), dtypes=(torch.complex64, torch.float32)),
+    *(on(op, *shapes, dtypes=NUMBERS) for op, shapes in ADDED.items()),
+    *(on(op, *shapes, beta=2, alpha=3, dtypes=(*TWO, torch.int64), id="scaled") for op, shapes in ADDED.items()),
+    *(on(op, *shapes, beta=0.5, alpha=-1.5, id="fractions") for op, shapes in ADDED.items()),
+    on(aten.addmm.default, (3,), (5, 7), (7, 3), dtypes=NUMBERS, layouts=LAYOUTS, id="bias"),
+    on(aten.addmm.default, (5, 1), (5, 7), (7, 3), id="column"),
+    on(aten.baddbmm.default, (1, 1, 3), (4, 5, 7), (4, 7, 3), id="bias"),
+    *(on(aten.linear.default, shape, (4, 7), (4,), id=f"{len(shape)}-D") for shape in ((7,), (5, 7), (2, 3, 5, 7))),
+    on(aten.linear.default, (5, 7), (4, 7), dtypes=NUMBERS, layouts=LAYOUTS, id="no-bias"),
+    on(aten.linear.default, (5, 7), (7,), id="vector"),
+]
+
+
+@parametrize(CASES)
+def test_products(case, dtype, variant):
+    check(case, dtype, variant)
+
+
+MATMUL_SHAPES = [
+    ((7,), (7,)),
+    ((5, 7), (7,)),
+    ((7,), (7, 3)),
+    ((5, 7), (7, 3)),
+    ((2, 5, 7), (7,)),
+    ((7,), (2, 7, 3)),
+    ((2, 5, 7), (7, 3)),
+    ((5, 7), (2, 7, 3)),
+    ((2, 5, 7), (2, 7, 3)),
+    ((2, 5, 7), (1, 7, 3)),
+    ((1, 5, 7), (2, 7, 3)),
+    ((2, 1, 5, 7), (1, 3, 7, 4)),
+    ((3, 5, 7), (2, 3, 7, 4)),
+    ((1, 1, 5, 7), (3, 7, 2)),
+    ((2, 0, 7), (7, 3)),
+    ((2, 5, 0), (2, 0, 3)),
+    ((0,), (0,)),
+]
+
+
+@pytest.mark.parametrize("shapes", MATMUL_SHAPES, ids=str)
+def test_matmul(shapes):
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        x, y = (sample(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes))
+        compare(torch.matmul(x.to("neuron"), y.to("neuron")), torch.matmul(x, y), strides=False, **CLOSE)
+
+
+def test_beta_of_zero_ignores_the_addend():
+    addend = torch.full((5, 3), math.nan)
+    x, y = sample(5, 7), sample(7, 3)
+    actual = torch.addmm(addend.to("neuron"), x.to("neuron"), y.to("neuron"), beta=0)
+    torch.testing.assert_close(actual.cpu(), x @ y)
+
+
+def test_half_types_round_once():
+    """4096 products of 1 and 1: a bfloat16 accumulator would stop at 256."""
+    ones = torch.ones(2, 4096, dtype=torch.bfloat16, device="neuron")
+    bias = torch.ones(2, dtype=torch.bfloat16, device="neuron")
+    assert torch.nn.functional.linear(ones, ones).cpu().unique().tolist() == [4096.0]
+    assert torch.nn.functional.linear(ones[:, :256], ones[:, :256], bias).cpu().unique().tolist() == [257.0 // 2 * 2]
+
+
+def test_long_dot_products_stay_exact():
+    x = sample(1_000_000, low=0)
+    torch.testing.assert_close(
+        x.to("neuron").dot(x.to("neuron")).cpu().double(), x.double().dot(x.double()), rtol=1e-6, atol=0
+    )
+
+
+@pytest.mark.parametrize("bias", (True, False))
+def test_gradients_of_linear(bias):
+    results = []
+    for device in ("cpu", "neuron"):
+        leaves = [
+            sample(*shape, seed=seed).to(device).requires_grad_()
+            for seed, shape in enumerate(((2, 5, 7), (4, 7), (4,)))
+        ]
+        output = torch.nn.functional.linear(*leaves[: 3 if bias else 2])
+        output.backward(sample(2, 5, 4, seed=9).to(device))
+        results.append([leaf.grad.cpu() for leaf in leaves if leaf.grad is not None])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_einsum():
+    x, y = sample(2, 3, 4), sample(5, 4, 3, seed=1)
+    expected = torch.einsum("bij,cji->bc", x, y)
+    torch.testing.assert_close(torch.einsum("bij,cji->bc", x.to("neuron"), y.to("neuron")).cpu(), expected)
