@@ -88,29 +88,3 @@ def repeat_interleave(b: Builder, repeats: Value, *, output_size: int | None) ->
         1,
     )
     return running(b, marks, 0, "sum")
-
-
-@lowers(aten.pixel_shuffle.default)
-def pixel_shuffle(b: Builder, x: Value, factor: int) -> Value:
-    *batch, channels, height, width = x.shape
-    n = len(batch)
-    x = b.reshape(x, (*batch, channels // factor**2, factor, factor, height, width))
-    x = b.transpose(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
-    return b.reshape(x, b.out[0].shape)
-
-
-@lowers(aten.pixel_unshuffle.default)
-def pixel_unshuffle(b: Builder, x: Value, factor: int) -> Value:
-    *batch, channels, height, width = x.shape
-    n = len(batch)
-    x = b.reshape(x, (*batch, channels, height // factor, factor, width // factor, factor))
-    x = b.transpose(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
-    return b.reshape(x, b.out[0].shape)
-
-
-@lowers(aten.channel_shuffle.default)
-def channel_shuffle(b: Builder, x: Value, groups: int) -> Value:
-    batch, channels, *spatial = x.shape
-    split = b.reshape(x, (batch, groups, channels // groups, *spatial))
-    order = [0, 2, 1, *range(3, split.ndim)]
-    return b.reshape(b.transpose(split, order), x.shape)
