@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 # Overloads that make or move tensors: their kernels are PyTorch's own or those of csrc/tensor, which comes
-# back to the entry of copy_ where a copy needs a program. The rules serve graphs.
+# back to the entry of copy_ where a copy needs a program. The rules serve graphs. The `unsafe` ones return
+# views, though their schemas do not say so.
 _WITHOUT_KERNEL = {
     "aten::copy_",
     "aten::_to_copy",
     "aten::clone",
     "aten::contiguous",
+    "aten::_unsafe_view",
+    "aten::unsafe_split.Tensor",
+    "aten::unsafe_split_with_sizes",
     "aten::lift",
     "aten::lift_fresh",
     "aten::resize_",
