@@ -5,6 +5,7 @@ import gc
 
 import pytest
 import torch
+
 import torch_neuronx
 
 MIB = 1 << 20

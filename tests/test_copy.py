@@ -60,7 +60,9 @@ def test_views_go_over_right(view):
     same(host.to("neuron"), host)
 
 
-@pytest.mark.parametrize("view", [v for k, v in VIEWS.items() if k != "expanded"], ids=[k for k in VIEWS if k != "expanded"])
+@pytest.mark.parametrize(
+    "view", [v for k, v in VIEWS.items() if k != "expanded"], ids=[k for k in VIEWS if k != "expanded"]
+)
 def test_host_into_a_view_changes_nothing_else(view):
     host, device = sample(), sample().to("neuron")
     source = torch.full(view(host).shape, -1.0)

@@ -162,6 +162,49 @@ def test_the_local_rank_chooses_the_first_current_device(run_python):
     )
 
 
+def test_visible_cores(run_python):
+    run_python(
+        """
+        import torch
+        assert torch.neuron.device_count() == 2
+        assert torch.ones(3).to("neuron:1").cpu().sum() == 3
+        """,
+        NEURON_RT_VISIBLE_CORES="2-3",
+        TORCH_NEURONX_RUNTIME="software",
+    )
+
+
+def test_vendor_library_under_a_launcher(run_python, tmp_path):
+    """A libnrt.so.1 is used through the public ABI alone; each process claims the core of its rank."""
+    import pathlib
+
+    import torch_neuronx._C
+    from torch_neuronx.neuron.plugin import find_pjrt_plugin
+
+    (tmp_path / "libnrt.so.1").symlink_to(pathlib.Path(torch_neuronx._C.__file__).parent / "libneuroncore.so")
+    run_python(
+        """
+        import os, torch
+        assert torch.neuron.current_device() == 1 and torch.neuron.device_count() == 2
+        assert not torch.neuron.get_device_properties().is_software
+        x = torch.empty(4, device="neuron").copy_(torch.arange(4.0))
+        assert x.device.index == 1 and x.cpu().tolist() == [0, 1, 2, 3]
+        try:
+            torch.empty(4, device="neuron:0")
+        except RuntimeError as error:
+            assert "belongs to another process" in str(error)
+        else:
+            raise AssertionError("a core of another process was given out")
+        """,
+        LD_LIBRARY_PATH=str(tmp_path),
+        LOCAL_RANK="1",
+        LOCAL_WORLD_SIZE="2",
+        NEURON_RT_VISIBLE_CORES=None,
+        TORCH_NEURONX_PJRT_PLUGIN=find_pjrt_plugin(),
+        TORCH_NEURONX_RUNTIME="nrt",
+    )
+
+
 def test_another_torch_version_is_refused(run_python):
     result = run_python(
         """

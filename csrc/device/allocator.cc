@@ -119,8 +119,9 @@ Pool& pool_of_device(c10::DeviceIndex device) {
   return *expected;
 }
 
-// Gives every free block back to the core.
-void release_free_blocks(Pool& pool) {
+// Gives every free block back to the core. They leave the lists first, then the queue is drained:
+// so no launch that still refers to one of them can come after.
+void release_free_blocks(Pool& pool, c10::DeviceIndex device) {
   std::vector<Block*> blocks;
   {
     std::lock_guard<std::mutex> lock(pool.mutex);
@@ -133,6 +134,7 @@ void release_free_blocks(Pool& pool) {
     pool.free_large.clear();
     for (const Block* block : blocks) pool.count_device_free(*block);
   }
+  LaunchQueue::of(device).drain();
   const Runtime& nrt = runtime();
   for (Block* block : blocks) {
     nrt.tensor_free(&block->tensor);
@@ -155,9 +157,9 @@ std::string mebibytes(size_t bytes) {
     allocated = static_cast<size_t>(pool.stats.allocated_bytes[0].current);
   }
   const auto [free, total] = device_allocator().getMemoryInfo(device);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "neuron:", static_cast<int>(device), " is out of memory: ",
-                   current_operator(), " asked for ", mebibytes(bytes), ", but of ", mebibytes(total),
-                   " only ", mebibytes(free), " are free. Tensors hold ", mebibytes(allocated),
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "neuron:", static_cast<int>(device),
+                   " is out of memory: ", current_operator(), " asked for ", mebibytes(bytes), ", but of ",
+                   mebibytes(total), " only ", mebibytes(free), " are free. Tensors hold ", mebibytes(allocated),
                    "; the largest:\n", describe_live_blocks(device, 8),
                    "Free some of them, use a smaller batch or a smaller dtype, or spread the model over more cores.");
 }
@@ -166,14 +168,10 @@ Block* allocate_from_core(Pool& pool, c10::DeviceIndex device, size_t bytes, siz
   const Runtime& nrt = runtime();
   const int core = core_of(device);
   nrt_tensor_t* tensor = nullptr;
-  const auto attempt = [&] {
-    return nrt.tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, core, bytes, nullptr, &tensor);
-  };
+  const auto attempt = [&] { return nrt.tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, core, bytes, nullptr, &tensor); };
   NRT_STATUS status = attempt();
   if (status == NRT_RESOURCE) {
-    // Work in flight may hold tensors whose memory comes back when it is done.
-    LaunchQueue::of(device).drain();
-    release_free_blocks(pool);
+    release_free_blocks(pool, device);
     {
       std::lock_guard<std::mutex> lock(pool.mutex);
       ++pool.stats.num_alloc_retries;
@@ -274,9 +272,9 @@ c10::DataPtr DeviceAllocator::allocate_on(c10::DeviceIndex device, size_t bytes)
 void DeviceAllocator::copy_data(void* destination, const void* source, size_t bytes) const {
   if (bytes == 0) return;
   LaunchQueue::of(current_device()).enqueue_task(1.0, [=, &nrt = runtime()] {
-    check_status(nrt.tensor_copy(static_cast<const nrt_tensor_t*>(source), 0,
-                                 static_cast<nrt_tensor_t*>(destination), 0, bytes),
-                 "copying device memory");
+    check_status(
+        nrt.tensor_copy(static_cast<const nrt_tensor_t*>(source), 0, static_cast<nrt_tensor_t*>(destination), 0, bytes),
+        "copying device memory");
   });
 }
 
@@ -286,9 +284,8 @@ void DeviceAllocator::emptyCache(c10::MempoolId_t) {
   if (!runtime_initialized()) return;
   for (size_t device = 0; device < pools().size(); ++device) {
     Pool* pool = pools()[device].load(std::memory_order_acquire);
-    if (pool == nullptr) continue;
-    LaunchQueue::of(static_cast<c10::DeviceIndex>(device)).drain();
-    release_free_blocks(*pool);
+    if (pool == nullptr) continue;  // never used
+    release_free_blocks(*pool, static_cast<c10::DeviceIndex>(device));
   }
 }
 
@@ -304,8 +301,8 @@ void DeviceAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
   Pool& pool = pool_of_device(device);
   std::lock_guard<std::mutex> lock(pool.mutex);
   DeviceStats& stats = pool.stats;
-  for (Stats* group : {&stats.allocation, &stats.segment, &stats.active, &stats.allocated_bytes,
-                       &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+  for (Stats* group : {&stats.allocation, &stats.segment, &stats.active, &stats.allocated_bytes, &stats.reserved_bytes,
+                       &stats.active_bytes, &stats.requested_bytes}) {
     for (auto& stat : *group) stat.reset_accumulated();
   }
   stats.num_alloc_retries = 0;
@@ -319,8 +316,8 @@ void DeviceAllocator::resetPeakStats(c10::DeviceIndex device) {
   Pool& pool = pool_of_device(device);
   std::lock_guard<std::mutex> lock(pool.mutex);
   DeviceStats& stats = pool.stats;
-  for (Stats* group : {&stats.allocation, &stats.segment, &stats.active, &stats.allocated_bytes,
-                       &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+  for (Stats* group : {&stats.allocation, &stats.segment, &stats.active, &stats.allocated_bytes, &stats.reserved_bytes,
+                       &stats.active_bytes, &stats.requested_bytes}) {
     for (auto& stat : *group) stat.reset_peak();
   }
 }
@@ -329,9 +326,9 @@ std::pair<size_t, size_t> DeviceAllocator::getMemoryInfo(c10::DeviceIndex device
   check_device(device);
   nrt_vnc_memory_stats_t memory{};
   size_t written = 0;
-  check_status(runtime().get_vnc_memory_stats(static_cast<uint32_t>(core_of(device)), &memory, sizeof(memory),
-                                              &written),
-               "reading the memory statistics of the core");
+  check_status(
+      runtime().get_vnc_memory_stats(static_cast<uint32_t>(core_of(device)), &memory, sizeof(memory), &written),
+      "reading the memory statistics of the core");
   size_t cached = 0;
   Pool& pool = pool_of_device(device);
   {

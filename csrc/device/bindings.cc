@@ -34,9 +34,8 @@ void drain_all() {
 void bind_device(py::module_& m) {
   m.def("current_device", torch::wrap_pybind_function([] { return static_cast<int>(current_device()); }));
   m.def("set_device", torch::wrap_pybind_function([](int device) { set_current_device(index(device)); }));
-  m.def("exchange_device", torch::wrap_pybind_function([](int device) {
-          return static_cast<int>(exchange_device(index(device)));
-        }));
+  m.def("exchange_device",
+        torch::wrap_pybind_function([](int device) { return static_cast<int>(exchange_device(index(device))); }));
   m.def("synchronize", torch::wrap_pybind_function([](int device) { synchronize_device(index(device)); }));
   m.def("drain_all", torch::wrap_pybind_function(&drain_all));
 
@@ -55,8 +54,7 @@ void bind_device(py::module_& m) {
           return reinterpret_cast<const Event*>(start)->elapsed_ms(*reinterpret_cast<const Event*>(end));
         }));
 
-  m.def("default_generator",
-        torch::wrap_pybind_function([](int device) { return default_generator(index(device)); }));
+  m.def("default_generator", torch::wrap_pybind_function([](int device) { return default_generator(index(device)); }));
 }
 
 }  // namespace neuron

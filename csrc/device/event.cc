@@ -43,8 +43,7 @@ void Event::synchronize() const {
 }
 
 double Event::elapsed_ms(const Event& end) const {
-  TORCH_CHECK(recording_ != nullptr && end.recording_ != nullptr,
-              "elapsed_time: both events must have been recorded.");
+  TORCH_CHECK(recording_ != nullptr && end.recording_ != nullptr, "elapsed_time: both events must have been recorded.");
   TORCH_CHECK(timing_ && end.timing_, "elapsed_time: both events must be created with enable_timing=True.");
   TORCH_CHECK(query() && end.query(), "elapsed_time: both events must be done: synchronize() first.");
   return static_cast<double>(end.recording_->nanoseconds - recording_->nanoseconds) * 1e-6;

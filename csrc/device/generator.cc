@@ -74,8 +74,8 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return generator;
 }
 
-std::pair<uint64_t, uint64_t> draw_philox_state(const std::optional<at::Generator>& generator,
-                                                c10::DeviceIndex device, uint64_t increment) {
+std::pair<uint64_t, uint64_t> draw_philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                                                uint64_t increment) {
   const bool given = generator.has_value() && generator->defined();
   at::Generator chosen = given ? *generator : default_generator(device);
   TORCH_CHECK(chosen.device().type() == kNeuron, "Expected a generator of device neuron, but got one of ",

@@ -42,7 +42,7 @@ class NeuronGenerator final : public c10::GeneratorImpl {
 const at::Generator& default_generator(c10::DeviceIndex device);
 
 // Takes mutex_ of `generator` (absent: the default one of `device`) and calls philox_state.
-std::pair<uint64_t, uint64_t> draw_philox_state(const std::optional<at::Generator>& generator,
-                                                c10::DeviceIndex device, uint64_t increment);
+std::pair<uint64_t, uint64_t> draw_philox_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                                                uint64_t increment);
 
 }  // namespace neuron

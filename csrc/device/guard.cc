@@ -14,9 +14,7 @@ namespace {
 struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kNeuron; }
 
-  c10::Device exchangeDevice(c10::Device device) const override {
-    return {kNeuron, exchange_device(device.index())};
-  }
+  c10::Device exchangeDevice(c10::Device device) const override { return {kNeuron, exchange_device(device.index())}; }
   c10::Device getDevice() const override { return {kNeuron, current_device()}; }
   void setDevice(c10::Device device) const override {
     if (device.has_index()) set_current_device(device.index());
@@ -24,9 +22,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index()) set_current_device_unchecked(device.index());
   }
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(visible_core_count());
-  }
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(visible_core_count()); }
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability capability;
     auto& types = capability.capability_data.supported_scalar_types;
@@ -44,9 +40,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
   bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    synchronize_device(stream.device_index());
-  }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_device(stream.device_index()); }
   void synchronizeDevice(const c10::DeviceIndex device) const override { synchronize_device(device); }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
@@ -66,9 +60,7 @@ struct NeuronGuard final : c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(start != nullptr && end != nullptr, "elapsed_time: both events must have been recorded.");
     return static_cast<Event*>(start)->elapsed_ms(*static_cast<Event*>(end));
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<Event*>(event);
-  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, NeuronGuard);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nrt/environment.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include <c10/util/Exception.h>
 
@@ -39,15 +41,17 @@ RuntimeChoice runtime() {
 }
 
 std::optional<std::string> pjrt_plugin() { return text("TORCH_NEURONX_PJRT_PLUGIN"); }
-void set_pjrt_plugin(const std::string& path) {
-  setenv("TORCH_NEURONX_PJRT_PLUGIN", path.c_str(), 1);
-}
+void set_pjrt_plugin(const std::string& path) { setenv("TORCH_NEURONX_PJRT_PLUGIN", path.c_str(), 1); }
 bool visible_cores_given() { return text("NEURON_RT_VISIBLE_CORES").has_value(); }
-void set_visible_cores(const std::string& cores) {
-  setenv("NEURON_RT_VISIBLE_CORES", cores.c_str(), 1);
-}
+void set_visible_cores(const std::string& cores) { setenv("NEURON_RT_VISIBLE_CORES", cores.c_str(), 1); }
 int local_rank() { return number("LOCAL_RANK", -1); }
 int local_world_size() { return number("LOCAL_WORLD_SIZE", 1); }
+
+void share_processors() {
+  if (local_world_size() <= 1) return;
+  const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / local_world_size());
+  setenv("NPROC", std::to_string(share).c_str(), /*overwrite=*/0);
+}
 
 bool launch_blocking() {
   static const bool value = flag("NEURON_LAUNCH_BLOCKING");

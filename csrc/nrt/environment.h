@@ -22,6 +22,9 @@ void set_visible_cores(const std::string& cores);
 int local_rank();
 // LOCAL_WORLD_SIZE of a launcher; 1 without one.
 int local_world_size();
+// NPROC, which XLA takes for the number of processors: the processes of a launcher share them, unless
+// the user has set it.
+void share_processors();
 // NEURON_LAUNCH_BLOCKING: wait after every launch.
 bool launch_blocking();
 

@@ -27,6 +27,7 @@ struct State {
   bool software = false;
   Runtime table;
   int cores = 0;
+  int devices = 0;       // as many as cores, or, under a launcher, one for each process of the machine
   int first_device = 0;  // the device that core 0 of this process stands for
 };
 
@@ -37,6 +38,7 @@ State& state() {
 
 std::atomic<const Runtime*> g_initialized{nullptr};
 std::atomic<bool> g_bad_fork{false};
+std::atomic<bool> g_loaded{false};  // the library is open and its cores are counted
 
 constexpr const char* kVendorLibrary = "libnrt.so.1";
 constexpr const char* kVendorPath = "/opt/aws/neuron/lib/libnrt.so.1";
@@ -83,19 +85,21 @@ void load_library(State& s) {
   const bool software = choose_software();
   void* library = nullptr;
   if (software) {
+    environment::share_processors();
     const std::string path = software_library_path();
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     TORCH_CHECK(library != nullptr, "The software NeuronCore cannot be loaded: ", dlerror(),
                 ". Reinstall torch-neuronx (`make setup` in a checkout).");
   } else {
     library = open_vendor_library();
-    TORCH_CHECK(library != nullptr, "TORCH_NEURONX_RUNTIME=nrt, but ", kVendorLibrary, " cannot be loaded: ",
-                dlerror(), ". Install the AWS Neuron runtime, or set TORCH_NEURONX_RUNTIME=software.");
+    TORCH_CHECK(library != nullptr, "TORCH_NEURONX_RUNTIME=nrt, but ", kVendorLibrary, " cannot be loaded: ", dlerror(),
+                ". Install the AWS Neuron runtime, or set TORCH_NEURONX_RUNTIME=software.");
     // One process per core: under a launcher each process claims the core of its own rank only.
     const int rank = environment::local_rank();
     if (rank >= 0 && environment::local_world_size() > 1 && !environment::visible_cores_given()) {
       environment::set_visible_cores(std::to_string(rank));
       s.first_device = rank;
+      s.devices = environment::local_world_size();
     }
   }
 #define NEURON_RESOLVE(name) resolve(library, "nrt_" #name, true, s.table.name);
@@ -117,10 +121,14 @@ void count_cores(State& s) {
   TORCH_CHECK(count > 0, "No NeuronCore is visible to this process. Check NEURON_RT_VISIBLE_CORES",
               s.software ? " and TORCH_NEURONX_SOFTWARE_CORES." : " and `neuron-ls`.");
   s.cores = static_cast<int>(count);
+  // c10::DeviceIndex has 8 bits, one for the sign.
+  s.devices = std::min(std::max(s.devices, s.first_device + s.cores), 127);
+  g_loaded.store(true, std::memory_order_release);
 }
 
 // Loads the library and counts the cores. Raises what is wrong.
 void load() {
+  if (C10_LIKELY(g_loaded.load(std::memory_order_acquire))) return;
   GilRelease no_gil;
   State& s = state();
   bool software = false;
@@ -216,7 +224,8 @@ std::string platform_target() {
     case NRT_INSTANCE_TRN3PDS98:
       return "trn3";
     case NRT_INSTANCE_UNKNOWN:
-      TORCH_CHECK(false, "The runtime does not know what it runs on. Set NEURON_PLATFORM_TARGET_OVERRIDE to trn2 or trn3.");
+      TORCH_CHECK(false,
+                  "The runtime does not know what it runs on. Set NEURON_PLATFORM_TARGET_OVERRIDE to trn2 or trn3.");
     default:
       return "trn2";
   }
@@ -225,8 +234,7 @@ std::string platform_target() {
 int visible_core_count() noexcept {
   try {
     load();
-    const int cores = state().first_device + state().cores;
-    return std::min(cores, 127);  // c10::DeviceIndex has 8 bits, one for the sign
+    return state().devices;
   } catch (const std::exception&) {
     return 0;
   }
@@ -245,7 +253,7 @@ int core_of(c10::DeviceIndex device) {
   const State& s = state();
   const int core = device - s.first_device;
   TORCH_CHECK(core >= 0 && core < s.cores, "neuron:", static_cast<int>(device),
-              " is not a core of this process, which has ", s.cores, " beginning with neuron:", s.first_device,
+              " belongs to another process: this one has ", s.cores, " core(s), beginning with neuron:", s.first_device,
               ".");
   return core;
 }

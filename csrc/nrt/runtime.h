@@ -40,17 +40,17 @@ namespace neuron {
   _(barrier)
 
 // Functions of the software core only.
-#define NEURON_CORE_FUNCTIONS(_)  \
-  _(neuroncore_last_error)        \
-  _(neuroncore_compile)           \
-  _(neuroncore_free)              \
-  _(neuroncore_fingerprint)       \
-  _(neuroncore_plugin_path)       \
-  _(neuroncore_description)       \
-  _(neuroncore_register_kernel)   \
-  _(neuroncore_has_kernel)        \
-  _(neuroncore_set_collectives)   \
-  _(neuroncore_get_statistics)    \
+#define NEURON_CORE_FUNCTIONS(_) \
+  _(neuroncore_last_error)       \
+  _(neuroncore_compile)          \
+  _(neuroncore_free)             \
+  _(neuroncore_fingerprint)      \
+  _(neuroncore_plugin_path)      \
+  _(neuroncore_description)      \
+  _(neuroncore_register_kernel)  \
+  _(neuroncore_has_kernel)       \
+  _(neuroncore_set_collectives)  \
+  _(neuroncore_get_statistics)   \
   _(neuroncore_execution_time_ns)
 
 // The one table of NRT symbols, filled from libnrt.so.1 or libneuroncore.so with dlopen. All NRT

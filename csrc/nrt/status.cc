@@ -48,8 +48,7 @@ constexpr StatusName kStatusNames[] = {
 std::string describe_status(NRT_STATUS status, std::string_view detail) {
   const int code = static_cast<int>(status);
   for (const StatusName& entry : kStatusNames) {
-    if (entry.code == code)
-      return c10::str(entry.name, " (", code, "): ", detail.empty() ? entry.meaning : detail);
+    if (entry.code == code) return c10::str(entry.name, " (", code, "): ", detail.empty() ? entry.meaning : detail);
   }
   return c10::str("NRT status ", code, detail.empty() ? "" : ": ", detail);
 }

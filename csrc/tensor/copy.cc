@@ -34,15 +34,14 @@ void upload(const at::Tensor& destination, const at::Tensor& source, bool non_bl
     copy_on_device(destination, dense);
     return;
   }
-  const bool as_it_is = source.scalar_type() == destination.scalar_type() &&
-                        source.sizes() == destination.sizes() &&
-                        (source.strides() == destination.strides() ||
-                         (source.is_contiguous() && destination.is_contiguous()));
+  const bool as_it_is =
+      source.scalar_type() == destination.scalar_type() && source.sizes() == destination.sizes() &&
+      (source.strides() == destination.strides() || (source.is_contiguous() && destination.is_contiguous()));
   const at::Tensor host = as_it_is ? source : empty_on_cpu_like(destination).copy_(source);
   const void* data = host.const_data_ptr();
   if (as_it_is && non_blocking && is_pinned(data)) {
-    write_block_later(index_of(destination), block_of(destination), byte_offset(destination), host.storage(),
-                      data, host.nbytes());
+    write_block_later(index_of(destination), block_of(destination), byte_offset(destination), host.storage(), data,
+                      host.nbytes());
   } else {
     write_block(index_of(destination), block_of(destination), byte_offset(destination), data, host.nbytes());
   }
@@ -73,10 +72,10 @@ at::Tensor download(const at::Tensor& source) {
 }
 
 void download_to(const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
-  const bool as_it_is = source.scalar_type() == destination.scalar_type() &&
-                        source.sizes() == destination.sizes() && is_dense(source) && is_dense(destination) &&
-                        (source.strides() == destination.strides() ||
-                         (source.is_contiguous() && destination.is_contiguous()));
+  const bool as_it_is =
+      source.scalar_type() == destination.scalar_type() && source.sizes() == destination.sizes() && is_dense(source) &&
+      is_dense(destination) &&
+      (source.strides() == destination.strides() || (source.is_contiguous() && destination.is_contiguous()));
   if (!as_it_is) {
     destination.copy_(download(source));
     return;
@@ -93,9 +92,8 @@ void download_to(const at::Tensor& destination, const at::Tensor& source, bool n
 void copy_same_device(const at::Tensor& destination, const at::Tensor& source) {
   at::assert_no_internal_overlap(destination);
   at::assert_no_partial_overlap(destination, source);
-  const bool as_it_is = source.scalar_type() == destination.scalar_type() &&
-                        source.sizes() == destination.sizes() && is_dense(source) && is_dense(destination) &&
-                        source.strides() == destination.strides();
+  const bool as_it_is = source.scalar_type() == destination.scalar_type() && source.sizes() == destination.sizes() &&
+                        is_dense(source) && is_dense(destination) && source.strides() == destination.strides();
   if (as_it_is) {
     copy_block(index_of(destination), block_of(destination), byte_offset(destination), block_of(source),
                byte_offset(source), source.nbytes());
@@ -118,8 +116,8 @@ void copy_plain(const at::Tensor& destination, const at::Tensor& source, bool no
                 ": copy to the CPU first.");
     upload(destination, source, non_blocking);
   } else {
-    TORCH_CHECK(destination.device().is_cpu(), "Cannot copy from ", source.device(), " to ",
-                destination.device(), ": copy to the CPU first.");
+    TORCH_CHECK(destination.device().is_cpu(), "Cannot copy from ", source.device(), " to ", destination.device(),
+                ": copy to the CPU first.");
     download_to(destination, source, non_blocking);
   }
 }
@@ -128,7 +126,7 @@ void copy_plain(const at::Tensor& destination, const at::Tensor& source, bool no
 
 void copy(const at::Tensor& destination, const at::Tensor& source, bool non_blocking) {
   TORCH_CHECK(destination.defined() && source.defined(), "copy_: both tensors must be defined.");
-  if (destination.is_same(source)) return;
+  if (destination.is_same(source) || destination.is_meta()) return;
   // Lazy conjugation and negation are bits of the view. Of both views the same: the bits cancel.
   if (destination.is_conj()) return copy(destination.conj(), source.conj(), non_blocking);
   if (destination.is_neg()) return copy(at::_neg_view(destination), at::_neg_view(source), non_blocking);
@@ -141,8 +139,7 @@ void copy(const at::Tensor& destination, const at::Tensor& source, bool non_bloc
     if (source.is_neg()) destination.neg_();
     return;
   }
-  const at::Tensor expanded =
-      source.sizes() == destination.sizes() ? source : source.expand(destination.sizes());
+  const at::Tensor expanded = source.sizes() == destination.sizes() ? source : source.expand(destination.sizes());
   if (destination.numel() == 0) return;
   copy_plain(destination, expanded, non_blocking);
 }

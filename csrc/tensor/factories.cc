@@ -17,8 +17,7 @@ namespace {
 class OnDevice {
  public:
   explicit OnDevice(std::optional<at::Device> device) : before_(current_device()) {
-    if (device.has_value() && device->has_index() && device->index() != before_)
-      set_current_device(device->index());
+    if (device.has_value() && device->has_index() && device->index() != before_) set_current_device(device->index());
   }
   ~OnDevice() { set_current_device_unchecked(before_); }
   OnDevice(const OnDevice&) = delete;

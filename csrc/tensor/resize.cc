@@ -28,8 +28,7 @@ void set_geometry(at::TensorImpl& tensor, at::IntArrayRef size, at::OptionalIntA
 
 }  // namespace
 
-const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
-                          std::optional<at::MemoryFormat> memory_format) {
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
   at::TensorImpl& tensor = *self.unsafeGetTensorImpl();
   set_geometry(tensor, size, std::nullopt);
   if (memory_format.has_value()) {
@@ -50,9 +49,9 @@ at::Tensor& set_storage_(at::Tensor& self, at::Storage source, int64_t storage_o
 
 at::Tensor& set_empty_(at::Tensor& self) {
   DeviceAllocator& allocator = device_allocator();
-  at::Storage nothing(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, allocator.allocate_on(self.device().index(), 0), &allocator,
-      /*resizable=*/true));
+  at::Storage nothing(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                            allocator.allocate_on(self.device().index(), 0), &allocator,
+                                                            /*resizable=*/true));
   return set_storage_(self, std::move(nothing), 0, {0}, {});
 }
 

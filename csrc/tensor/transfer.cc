@@ -39,18 +39,17 @@ constexpr const char* kCopying = "copying device memory";
 void read_block(c10::DeviceIndex device, nrt_tensor_t* block, size_t offset, void* destination, size_t bytes) {
   if (bytes == 0) return;
   const Runtime& nrt = runtime();
-  run_checked(LaunchQueue::of(device), kReading,
-              [&] { return nrt.tensor_read(block, destination, offset, bytes); });
+  run_checked(LaunchQueue::of(device), kReading, [&] { return nrt.tensor_read(block, destination, offset, bytes); });
 }
 
 void read_block_later(c10::DeviceIndex device, nrt_tensor_t* block, size_t offset, c10::Storage holder,
                       void* destination, size_t bytes) {
   if (bytes == 0) return;
   const Runtime& nrt = runtime();
-  LaunchQueue::of(device).enqueue_task(
-      estimated_us(bytes), [&nrt, block, offset, holder = std::move(holder), destination, bytes] {
-        check_status(nrt.tensor_read(block, destination, offset, bytes), kReading);
-      });
+  LaunchQueue::of(device).enqueue_task(estimated_us(bytes),
+                                       [&nrt, block, offset, holder = std::move(holder), destination, bytes] {
+                                         check_status(nrt.tensor_read(block, destination, offset, bytes), kReading);
+                                       });
 }
 
 void write_block(c10::DeviceIndex device, nrt_tensor_t* block, size_t offset, const void* source, size_t bytes) {
@@ -72,14 +71,14 @@ void write_block_later(c10::DeviceIndex device, nrt_tensor_t* block, size_t offs
                        const void* source, size_t bytes) {
   if (bytes == 0) return;
   const Runtime& nrt = runtime();
-  LaunchQueue::of(device).enqueue_task(
-      estimated_us(bytes), [&nrt, block, offset, holder = std::move(holder), source, bytes] {
-        check_status(nrt.tensor_write(block, source, offset, bytes), kWriting);
-      });
+  LaunchQueue::of(device).enqueue_task(estimated_us(bytes),
+                                       [&nrt, block, offset, holder = std::move(holder), source, bytes] {
+                                         check_status(nrt.tensor_write(block, source, offset, bytes), kWriting);
+                                       });
 }
 
-void copy_block(c10::DeviceIndex device, nrt_tensor_t* destination, size_t destination_offset,
-                nrt_tensor_t* source, size_t source_offset, size_t bytes) {
+void copy_block(c10::DeviceIndex device, nrt_tensor_t* destination, size_t destination_offset, nrt_tensor_t* source,
+                size_t source_offset, size_t bytes) {
   if (bytes == 0) return;
   const Runtime& nrt = runtime();
   LaunchQueue::of(device).enqueue_task(estimated_us(bytes), [=, &nrt] {

@@ -22,7 +22,7 @@ void write_block(c10::DeviceIndex device, nrt_tensor_t* block, size_t offset, co
 void write_block_later(c10::DeviceIndex device, nrt_tensor_t* block, size_t offset, c10::Storage holder,
                        const void* source, size_t bytes);
 // Copies within the device, later.
-void copy_block(c10::DeviceIndex device, nrt_tensor_t* destination, size_t destination_offset,
-                nrt_tensor_t* source, size_t source_offset, size_t bytes);
+void copy_block(c10::DeviceIndex device, nrt_tensor_t* destination, size_t destination_offset, nrt_tensor_t* source,
+                size_t source_offset, size_t bytes);
 
 }  // namespace neuron

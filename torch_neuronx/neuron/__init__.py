@@ -7,8 +7,6 @@ from . import amp, memory, random
 from .amp import get_amp_supported_dtype, is_bf16_supported
 from .device import (
     DeviceProperties,
-    _is_in_bad_fork,
-    _lazy_init,
     current_device,
     device,
     device_count,
@@ -20,6 +18,12 @@ from .device import (
     is_initialized,
     set_device,
     synchronize,
+)
+from .device import (
+    _is_in_bad_fork as _is_in_bad_fork,
+)
+from .device import (
+    _lazy_init as _lazy_init,
 )
 from .memory import (
     empty_cache,

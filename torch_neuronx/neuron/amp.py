@@ -19,7 +19,5 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 class autocast(torch.autocast):
     """`torch.autocast` for this device; bfloat16 by default."""
 
-    def __init__(
-        self, enabled: bool = True, dtype: torch.dtype = torch.bfloat16, cache_enabled: bool = True
-    ) -> None:
+    def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.bfloat16, cache_enabled: bool = True) -> None:
         super().__init__("neuron", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
