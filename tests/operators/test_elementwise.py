@@ -28,7 +28,9 @@ def unary(name: str, dtypes=FLOATS, low: float | None = None, high: float = 4, l
     """Of special values, or of numbers between low and high."""
 
     def make(dtype):
-        x = special(dtype) if low is None else sample(6, 8, dtype=dtype, low=low, high=high)
+        # Enough elements for vectorized loops, which are other code in the compiler.
+        values = torch.cat([special(dtype), special(dtype, seed=1)], 1)
+        x = values if low is None else sample(6, 16, dtype=dtype, low=low, high=high)
         return (x,), {}
 
     packet, _, overload = name.partition(".")
