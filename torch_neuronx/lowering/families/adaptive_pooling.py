@@ -67,7 +67,7 @@ lowers(aten.adaptive_avg_pool1d.default, whole=True)(_average)
 
 
 def _spread(b: Builder, grad: Value, dim: int, size: int) -> Value:
-    """Adds to every element of a window the window's value. Which windows meet an element is `_bounds` turned around."""
+    """Every element gets the sum of the values of the windows that it is in."""
     count = grad.shape[dim]
     if count == size:
         return grad
