@@ -52,21 +52,25 @@ def _new_ones(b: Builder, x: Value, size: Sequence[int]) -> Value:
     return _filled(b, 1)
 
 
-# In a graph the contents of `empty` are as good as any; eager code gets its memory from the allocator.
-@lowers(
-    aten.zeros.default, aten.zeros_like.default, aten.zero.default, aten.empty.memory_format, aten.empty_like.default
-)
+@lowers(aten.zeros.default, aten.zeros_like.default, aten.zero.default)
 def _zeros(b: Builder, like: object) -> Value:
     return _filled(b, 0)
 
 
-@lowers(aten.new_zeros.default, aten.new_empty.default, aten.empty_strided.default, aten.empty_permuted.default)
-def _new_zeros(b: Builder, x: object, size: object) -> Value:
+@lowers(aten.new_zeros.default)
+def _new_zeros(b: Builder, x: Value, size: Sequence[int]) -> Value:
     return _filled(b, 0)
 
 
-@lowers(aten.new_empty_strided.default)
-def _new_empty_strided(b: Builder, x: Value, size: object, stride: object) -> Value:
+# In a graph the contents of `empty` are as good as any. Its relatives (empty_like, new_empty …) have no rules:
+# in a graph they decompose, and in eager code they must remain allocations.
+@lowers(aten.empty.memory_format)
+def _empty(b: Builder, size: Sequence[int]) -> Value:
+    return _filled(b, 0)
+
+
+@lowers(aten.empty_strided.default)
+def _empty_strided(b: Builder, size: Sequence[int], stride: Sequence[int]) -> Value:
     return _filled(b, 0)
 
 
