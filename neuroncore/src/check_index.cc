@@ -12,18 +12,18 @@ namespace neuroncore {
 namespace {
 
 template <class Index>
-int Check(const neuroncore_kernel_call_t &call, int64_t limit, bool wrap, const std::string &op, char *error,
+int Check(const neuroncore_kernel_call_t& call, int64_t limit, bool wrap, const std::string& op, char* error,
           size_t error_size) {
   int64_t count = 1;
   for (int32_t i = 0; i < call.inputs[0].rank; ++i) count *= call.inputs[0].dims[i];
-  auto *index = static_cast<const Index *>(call.inputs[0].data);
-  auto *output = static_cast<Index *>(call.outputs[0].data);
+  auto* index = static_cast<const Index*>(call.inputs[0].data);
+  auto* output = static_cast<Index*>(call.outputs[0].data);
   int64_t lowest = wrap ? -limit : 0;
   for (int64_t i = 0; i < count; ++i) {
     int64_t value = index[i];
     if (value < lowest || value >= limit) {
-      snprintf(error, error_size, "%s: index %" PRId64 " is out of bounds for a dimension of size %" PRId64,
-               op.c_str(), value, limit);
+      snprintf(error, error_size, "%s: index %" PRId64 " is out of bounds for a dimension of size %" PRId64, op.c_str(),
+               value, limit);
       return kKernelOutOfBounds;
     }
     output[i] = static_cast<Index>(value < 0 ? value + limit : value);
@@ -33,7 +33,7 @@ int Check(const neuroncore_kernel_call_t &call, int64_t limit, bool wrap, const 
 
 }  // namespace
 
-int CheckIndex(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int CheckIndex(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   std::string limit(ConfigValue(call->config, "limit"));
   if (call->num_inputs != 1 || call->num_outputs != 1 || limit.empty() ||
       call->inputs[0].element_type != call->outputs[0].element_type) {

@@ -25,8 +25,8 @@ struct Transport {
   neuroncore_group_t global = {0, 0, 1};
 };
 
-Transport &TheTransport() {
-  static auto *transport = new Transport;
+Transport& TheTransport() {
+  static auto* transport = new Transport;
   return *transport;
 }
 
@@ -36,7 +36,7 @@ neuroncore_collectives_t Table() {
 }
 
 // Describes group `id`. False after writing a message.
-bool Describe(const neuroncore_collectives_t &table, int64_t id, neuroncore_group_t *group, char *error,
+bool Describe(const neuroncore_collectives_t& table, int64_t id, neuroncore_group_t* group, char* error,
               size_t error_size) {
   *group = {id, 0, 1};
   if (table.describe_group != nullptr) {
@@ -53,13 +53,13 @@ bool Describe(const neuroncore_collectives_t &table, int64_t id, neuroncore_grou
   return false;
 }
 
-int Missing(const char *operation, const neuroncore_group_t &group, char *error, size_t error_size) {
+int Missing(const char* operation, const neuroncore_group_t& group, char* error, size_t error_size) {
   snprintf(error, error_size, "%s over %d ranks needs a transport (neuroncore_set_collectives) that has it", operation,
            group.size);
   return 1;
 }
 
-size_t Elements(const neuroncore_buffer_t &buffer) {
+size_t Elements(const neuroncore_buffer_t& buffer) {
   size_t count = 1;
   for (int32_t i = 0; i < buffer.rank; ++i) count *= static_cast<size_t>(buffer.dims[i]);
   return count;
@@ -88,9 +88,9 @@ size_t ElementBytes(int32_t element_type) {
   }
 }
 
-size_t Bytes(const neuroncore_buffer_t &buffer) { return Elements(buffer) * ElementBytes(buffer.element_type); }
+size_t Bytes(const neuroncore_buffer_t& buffer) { return Elements(buffer) * ElementBytes(buffer.element_type); }
 
-bool ParseReduce(std::string_view name, neuroncore_reduce_t *reduce) {
+bool ParseReduce(std::string_view name, neuroncore_reduce_t* reduce) {
   constexpr std::pair<std::string_view, neuroncore_reduce_t> kNames[] = {
       {"sum", NEURONCORE_REDUCE_SUM}, {"product", NEURONCORE_REDUCE_PRODUCT}, {"min", NEURONCORE_REDUCE_MIN},
       {"max", NEURONCORE_REDUCE_MAX}, {"and", NEURONCORE_REDUCE_AND},         {"or", NEURONCORE_REDUCE_OR},
@@ -108,11 +108,11 @@ bool ParseReduce(std::string_view name, neuroncore_reduce_t *reduce) {
 struct CollectiveCall {
   neuroncore_collectives_t table;
   neuroncore_group_t group;
-  const neuroncore_buffer_t *input;
-  const neuroncore_buffer_t *output;
+  const neuroncore_buffer_t* input;
+  const neuroncore_buffer_t* output;
 
   // `input_parts` and `output_parts`: sizes in shares, of which the group's size is put for 0.
-  bool Begin(const neuroncore_kernel_call_t *call, size_t input_parts, size_t output_parts, char *error,
+  bool Begin(const neuroncore_kernel_call_t* call, size_t input_parts, size_t output_parts, char* error,
              size_t error_size) {
     if (call->num_inputs != 1 || call->num_outputs != 1) {
       snprintf(error, error_size, "expected one operand and one result, got %zu and %zu", call->num_inputs,
@@ -144,7 +144,7 @@ struct CollectiveCall {
 
 // The body of the NRT functions: the group of the call, and a transport unless it has one member.
 template <class Operation>
-NRT_STATUS Collective(const char *function, int32_t vnc, uint32_t rank, uint32_t size, Operation &&operation) {
+NRT_STATUS Collective(const char* function, int32_t vnc, uint32_t rank, uint32_t size, Operation&& operation) {
   return Guarded(function, [&]() -> NRT_STATUS {
     if (NRT_STATUS status = CheckRunning(function)) return status;
     if (GetCore(function, vnc) == nullptr) return NRT_INVALID;
@@ -158,7 +158,7 @@ NRT_STATUS Collective(const char *function, int32_t vnc, uint32_t rank, uint32_t
 
 }  // namespace
 
-int AllReduceKernel(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int AllReduceKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   neuroncore_reduce_t reduce;
   if (!c.Begin(call, 1, 1, error, error_size)) return 1;
@@ -172,7 +172,7 @@ int AllReduceKernel(void *, const neuroncore_kernel_call_t *call, char *error, s
                             Elements(*c.input), error, error_size);
 }
 
-int AllGatherKernel(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int AllGatherKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   if (!c.Begin(call, 1, 0, error, error_size)) return 1;
   if (c.Alone()) return 0;
@@ -181,7 +181,7 @@ int AllGatherKernel(void *, const neuroncore_kernel_call_t *call, char *error, s
                             error_size);
 }
 
-int ReduceScatterKernel(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int ReduceScatterKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   neuroncore_reduce_t reduce;
   if (!c.Begin(call, 0, 1, error, error_size)) return 1;
@@ -191,11 +191,11 @@ int ReduceScatterKernel(void *, const neuroncore_kernel_call_t *call, char *erro
   }
   if (c.Alone()) return 0;
   if (c.table.reduce_scatter == nullptr) return Missing("reduce_scatter", c.group, error, error_size);
-  return c.table.reduce_scatter(c.table.context, &c.group, reduce, c.input->element_type, c.input->data,
-                                c.output->data, Elements(*c.output), error, error_size);
+  return c.table.reduce_scatter(c.table.context, &c.group, reduce, c.input->element_type, c.input->data, c.output->data,
+                                Elements(*c.output), error, error_size);
 }
 
-int AllToAllKernel(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int AllToAllKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   if (!c.Begin(call, 1, 1, error, error_size)) return 1;
   if (c.Alone()) return 0;
@@ -204,7 +204,7 @@ int AllToAllKernel(void *, const neuroncore_kernel_call_t *call, char *error, si
                             Bytes(*c.input) / static_cast<size_t>(c.group.size), error, error_size);
 }
 
-int BroadcastKernel(void *, const neuroncore_kernel_call_t *call, char *error, size_t error_size) {
+int BroadcastKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   if (!c.Begin(call, 1, 1, error, error_size)) return 1;
   if (c.Alone()) return 0;
@@ -219,8 +219,8 @@ int BroadcastKernel(void *, const neuroncore_kernel_call_t *call, char *error, s
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS neuroncore_set_collectives(const neuroncore_collectives_t *table) {
-  Transport &transport = TheTransport();
+NEURONCORE_EXPORT NRT_STATUS neuroncore_set_collectives(const neuroncore_collectives_t* table) {
+  Transport& transport = TheTransport();
   std::lock_guard guard(transport.mutex);
   transport.table = {};
   if (table != nullptr) memcpy(&transport.table, table, std::min(table->struct_size, sizeof(transport.table)));
@@ -228,39 +228,43 @@ NEURONCORE_EXPORT NRT_STATUS neuroncore_set_collectives(const neuroncore_collect
 }
 
 NEURONCORE_EXPORT NRT_STATUS nrt_build_global_comm(int32_t vnc, uint32_t rank, uint32_t size) {
-  return Collective("nrt_build_global_comm", vnc, rank, size,
-                    [](const neuroncore_collectives_t &table, const neuroncore_group_t &group, char *error,
-                       size_t error_size) {
-                      if (group.size > 1 && table.struct_size == 0) {
-                        return Missing("a global communicator", group, error, error_size);
-                      }
-                      std::lock_guard guard(TheTransport().mutex);
-                      TheTransport().global = group;
-                      return 0;
-                    });
+  return Collective(
+      "nrt_build_global_comm", vnc, rank, size,
+      [](const neuroncore_collectives_t& table, const neuroncore_group_t& group, char* error, size_t error_size) {
+        if (group.size > 1 && table.struct_size == 0) {
+          return Missing("a global communicator", group, error, error_size);
+        }
+        std::lock_guard guard(TheTransport().mutex);
+        TheTransport().global = group;
+        return 0;
+      });
+}
+
+NEURONCORE_EXPORT NRT_STATUS nrt_cc_global_comm_init(uint32_t vnc, uint32_t rank, uint32_t size) {
+  return nrt_build_global_comm(static_cast<int32_t>(vnc), rank, size);
 }
 
 NEURONCORE_EXPORT NRT_STATUS nrt_barrier(int32_t vnc, uint32_t rank, uint32_t size) {
-  return Collective("nrt_barrier", vnc, rank, size,
-                    [](const neuroncore_collectives_t &table, const neuroncore_group_t &group, char *error,
-                       size_t error_size) {
-                      if (group.size == 1) return 0;
-                      if (table.barrier == nullptr) return Missing("a barrier", group, error, error_size);
-                      return table.barrier(table.context, &group, error, error_size);
-                    });
+  return Collective(
+      "nrt_barrier", vnc, rank, size,
+      [](const neuroncore_collectives_t& table, const neuroncore_group_t& group, char* error, size_t error_size) {
+        if (group.size == 1) return 0;
+        if (table.barrier == nullptr) return Missing("a barrier", group, error, error_size);
+        return table.barrier(table.context, &group, error, error_size);
+      });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_all_gather(int32_t vnc, uint32_t rank, uint32_t size, uint32_t bytes, void *input,
-                                            void *output) {
+NEURONCORE_EXPORT NRT_STATUS nrt_all_gather(int32_t vnc, uint32_t rank, uint32_t size, uint32_t bytes, void* input,
+                                            void* output) {
   if (bytes > 0 && (input == nullptr || output == nullptr)) return Fail(NRT_INVALID, "nrt_all_gather: null argument");
-  return Collective("nrt_all_gather", vnc, rank, size,
-                    [&](const neuroncore_collectives_t &table, const neuroncore_group_t &group, char *error,
-                        size_t error_size) {
-                      if (group.size == 1) {
-                        memmove(output, input, bytes);
-                        return 0;
-                      }
-                      if (table.all_gather == nullptr) return Missing("an all-gather", group, error, error_size);
-                      return table.all_gather(table.context, &group, input, output, bytes, error, error_size);
-                    });
+  return Collective(
+      "nrt_all_gather", vnc, rank, size,
+      [&](const neuroncore_collectives_t& table, const neuroncore_group_t& group, char* error, size_t error_size) {
+        if (group.size == 1) {
+          memmove(output, input, bytes);
+          return 0;
+        }
+        if (table.all_gather == nullptr) return Missing("an all-gather", group, error, error_size);
+        return table.all_gather(table.context, &group, input, output, bytes, error, error_size);
+      });
 }

@@ -18,7 +18,7 @@
 namespace neuroncore {
 namespace {
 
-void WriteTensor(JsonWriter *json, const std::string &name, const TensorType &type) {
+void WriteTensor(JsonWriter* json, const std::string& name, const TensorType& type) {
   json->Member("name", name);
   json->Member("dtype", type.element_name);
   json->BeginArray("shape");
@@ -27,8 +27,8 @@ void WriteTensor(JsonWriter *json, const std::string &name, const TensorType &ty
   json->Member("bytes", static_cast<int64_t>(type.bytes));
 }
 
-std::string Metadata(const ProgramSignature &signature, const char *given, int optimize_level, double milliseconds,
-                     double flops, double bytes_accessed, const std::string &fingerprint) {
+std::string Metadata(const ProgramSignature& signature, const char* given, int optimize_level, double milliseconds,
+                     double flops, double bytes_accessed, const std::string& fingerprint) {
   JsonWriter json;
   json.BeginObject();
   if (given != nullptr) json.MembersOf(given);
@@ -50,7 +50,7 @@ std::string Metadata(const ProgramSignature &signature, const char *given, int o
   }
   json.EndArray();
   json.BeginArray("scratch");
-  for (const Parameter &parameter : signature.parameters) {
+  for (const Parameter& parameter : signature.parameters) {
     if (parameter.scratch) json.Element("output" + std::to_string(parameter.aliased_output));
   }
   json.EndArray();
@@ -64,14 +64,14 @@ std::string Metadata(const ProgramSignature &signature, const char *given, int o
   return json.text();
 }
 
-NRT_STATUS Compile(std::string_view text, const char *metadata, int optimize_level, std::string *neff) {
+NRT_STATUS Compile(std::string_view text, const char* metadata, int optimize_level, std::string* neff) {
   if (optimize_level != 0 && optimize_level != 1) {
     return Fail(NRT_INVALID, "optimize_level is 0 or 1, not %d", optimize_level);
   }
   if (metadata != nullptr && !IsJsonObject(metadata)) {
     return Fail(NRT_INVALID, "metadata_json is not a JSON object");
   }
-  Plugin *plugin = Plugin::WithClient();
+  Plugin* plugin = Plugin::WithClient();
   if (plugin == nullptr) return NRT_FAILURE;
   ProgramSignature signature;
   if (!ParseSignature(text, &signature)) return NRT_INVALID;
@@ -81,7 +81,7 @@ NRT_STATUS Compile(std::string_view text, const char *metadata, int optimize_lev
   if (!ParseSignature(content.program, &signature)) return NRT_INVALID;
 
   auto start = std::chrono::steady_clock::now();
-  pjrt::LoadedExecutable *executable = plugin->Compile(content.program, optimize_level);
+  pjrt::LoadedExecutable* executable = plugin->Compile(content.program, optimize_level);
   if (executable == nullptr) return NRT_FAILURE;
   std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
   bool serialized = !plugin->CanSerialize() || plugin->Serialize(executable, &content.executable);
@@ -92,8 +92,8 @@ NRT_STATUS Compile(std::string_view text, const char *metadata, int optimize_lev
 
   content.name = signature.module_name;
   content.fingerprint = plugin->fingerprint();
-  content.metadata = Metadata(signature, metadata, optimize_level, elapsed.count(), flops, bytes_accessed,
-                              content.fingerprint);
+  content.metadata =
+      Metadata(signature, metadata, optimize_level, elapsed.count(), flops, bytes_accessed, content.fingerprint);
   *neff = WriteNeff(content);
   return NRT_SUCCESS;
 }
@@ -103,8 +103,8 @@ NRT_STATUS Compile(std::string_view text, const char *metadata, int optimize_lev
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS neuroncore_compile(const char *mlir, size_t mlir_size, const char *metadata_json,
-                                                int optimize_level, void **neff, size_t *neff_size, char **error) {
+NEURONCORE_EXPORT NRT_STATUS neuroncore_compile(const char* mlir, size_t mlir_size, const char* metadata_json,
+                                                int optimize_level, void** neff, size_t* neff_size, char** error) {
   if (error != nullptr) *error = nullptr;
   NRT_STATUS status = Guarded("neuroncore_compile", [&]() -> NRT_STATUS {
     if (mlir == nullptr || neff == nullptr || neff_size == nullptr) {
@@ -122,4 +122,4 @@ NEURONCORE_EXPORT NRT_STATUS neuroncore_compile(const char *mlir, size_t mlir_si
   return status;
 }
 
-NEURONCORE_EXPORT void neuroncore_free(void *memory) { free(memory); }
+NEURONCORE_EXPORT void neuroncore_free(void* memory) { free(memory); }

@@ -16,24 +16,24 @@ constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
 constexpr int kBoolField = 2;
 
-void AppendVarint(std::string *bytes, uint64_t value) {
+void AppendVarint(std::string* bytes, uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
   bytes->push_back(static_cast<char>(value));
 }
 
-void AppendNumber(std::string *bytes, int field, uint64_t value) {
+void AppendNumber(std::string* bytes, int field, uint64_t value) {
   AppendVarint(bytes, static_cast<uint64_t>(field) << 3);
   AppendVarint(bytes, value);
 }
 
-void AppendBytes(std::string *bytes, int field, std::string_view value) {
+void AppendBytes(std::string* bytes, int field, std::string_view value) {
   AppendVarint(bytes, static_cast<uint64_t>(field) << 3 | 2);
   AppendVarint(bytes, value.size());
   bytes->append(value);
 }
 
 // Sets one of XLA's debug options by name.
-void AppendOverride(std::string *bytes, std::string_view name, bool value) {
+void AppendOverride(std::string* bytes, std::string_view name, bool value) {
   std::string setting;
   AppendNumber(&setting, kBoolField, value);
   std::string entry;
@@ -57,8 +57,8 @@ std::string CompileOptions(CompileFlavor flavor) {
 CompileFlavor FlavorOf(std::string_view program, int optimize_level) {
   if (optimize_level != 0) return CompileFlavor::kDefault;
   for (std::string_view operation : {"stablehlo.transpose", "stablehlo.reduce", "stablehlo.gather", "stablehlo.scatter",
-                                     "stablehlo.dot", "stablehlo.convolution", "stablehlo.concatenate",
-                                     "stablehlo.pad", "stablehlo.while", "stablehlo.sort", "stablehlo.custom_call"}) {
+                                     "stablehlo.dot", "stablehlo.convolution", "stablehlo.concatenate", "stablehlo.pad",
+                                     "stablehlo.while", "stablehlo.sort", "stablehlo.custom_call"}) {
     if (program.find(operation) != std::string_view::npos) return CompileFlavor::kDefault;
   }
   return CompileFlavor::kElementwise;

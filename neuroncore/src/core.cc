@@ -21,12 +21,12 @@ enum class State { kUninitialized, kRunning, kClosed };
 struct Runtime {
   std::mutex mutex;
   std::atomic<State> state{State::kUninitialized};
-  std::atomic<Core *const *> cores{nullptr};
+  std::atomic<Core* const*> cores{nullptr};
   std::atomic<uint32_t> num_cores{0};
 };
 
-Runtime &TheRuntime() {
-  static auto *runtime = new Runtime;
+Runtime& TheRuntime() {
+  static auto* runtime = new Runtime;
   return *runtime;
 }
 
@@ -34,14 +34,14 @@ constexpr uint64_t kGibibyte = uint64_t{1} << 30;
 constexpr uint64_t kCoreMemory = 24 * kGibibyte;  // of a trn2 logical core
 constexpr uint64_t kPoolLimit = kGibibyte;
 
-bool ParseUnsigned(const char *text, uint64_t *value) {
+bool ParseUnsigned(const char* text, uint64_t* value) {
   if (text == nullptr || *text < '0' || *text > '9') return false;
-  char *end = nullptr;
+  char* end = nullptr;
   *value = strtoull(text, &end, 10);
   return *end == '\0';
 }
 
-uint64_t UnsignedVariable(const char *name, uint64_t fallback) {
+uint64_t UnsignedVariable(const char* name, uint64_t fallback) {
   uint64_t value;
   return ParseUnsigned(getenv(name), &value) ? value : fallback;
 }
@@ -52,16 +52,16 @@ uint32_t TotalCores() {
 }
 
 // The cores of this process: `count` from `first` on. False after Fail().
-bool VisibleCores(uint32_t *first, uint32_t *count) {
+bool VisibleCores(uint32_t* first, uint32_t* count) {
   uint32_t total = TotalCores();
   *first = 0;
   *count = total;
-  const char *text = getenv("NEURON_RT_VISIBLE_CORES");
+  const char* text = getenv("NEURON_RT_VISIBLE_CORES");
   if (text != nullptr && *text != '\0') {
     uint64_t next = 0;
     bool any = false;
-    for (const char *position = text;;) {
-      char *end;
+    for (const char* position = text;;) {
+      char* end;
       if (*position < '0' || *position > '9') goto malformed;
       uint64_t low = strtoull(position, &end, 10);
       uint64_t high = low;
@@ -86,8 +86,10 @@ bool VisibleCores(uint32_t *first, uint32_t *count) {
     *count = static_cast<uint32_t>(next) - *first;
     return true;
   malformed:
-    Fail(NRT_INVALID, "NEURON_RT_VISIBLE_CORES=%s: expected core numbers that are contiguous and increasing, as in "
-         "\"0-3\" or \"2,3\"", text);
+    Fail(NRT_INVALID,
+         "NEURON_RT_VISIBLE_CORES=%s: expected core numbers that are contiguous and increasing, as in "
+         "\"0-3\" or \"2,3\"",
+         text);
     return false;
   }
   uint64_t wanted = UnsignedVariable("NEURON_RT_NUM_CORES", 0);
@@ -122,7 +124,8 @@ bool Core::Reserve(uint64_t bytes) {
   return false;
 }
 
-NRT_STATUS CheckRunning(const char *function) {
+NRT_STATUS CheckRunning(const char* function) {
+  if (Plugin::forked()) return Plugin::FailForked(function);
   switch (TheRuntime().state.load(std::memory_order_acquire)) {
     case State::kRunning:
       return NRT_SUCCESS;
@@ -133,8 +136,8 @@ NRT_STATUS CheckRunning(const char *function) {
   }
 }
 
-Core *GetCore(const char *function, int vnc) {
-  Runtime &runtime = TheRuntime();
+Core* GetCore(const char* function, int vnc) {
+  Runtime& runtime = TheRuntime();
   uint32_t count = runtime.num_cores.load(std::memory_order_acquire);
   if (vnc >= 0 && static_cast<uint32_t>(vnc) < count) return runtime.cores.load(std::memory_order_acquire)[vnc];
   Fail(NRT_INVALID, "%s: there is no core %d; this process has %u", function, vnc, count);
@@ -145,9 +148,10 @@ Core *GetCore(const char *function, int vnc) {
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS nrt_init(nrt_framework_type_t framework, const char *, const char *) {
+NEURONCORE_EXPORT NRT_STATUS nrt_init(nrt_framework_type_t framework, const char*, const char*) {
   return Guarded("nrt_init", [&]() -> NRT_STATUS {
-    Runtime &runtime = TheRuntime();
+    if (Plugin::forked()) return Plugin::FailForked("nrt_init");
+    Runtime& runtime = TheRuntime();
     std::lock_guard guard(runtime.mutex);
     if (runtime.state == State::kRunning) return NRT_SUCCESS;
     if (framework < NRT_FRAMEWORK_TYPE_NO_FW || framework > NRT_FRAMEWORK_TYPE_PRECHECK) {
@@ -155,11 +159,11 @@ NEURONCORE_EXPORT NRT_STATUS nrt_init(nrt_framework_type_t framework, const char
     }
     uint32_t first, count;
     if (!VisibleCores(&first, &count)) return NRT_INVALID;
-    Plugin *plugin = Plugin::WithClient();
+    Plugin* plugin = Plugin::WithClient();
     if (plugin == nullptr) return NRT_FAILURE;
-    auto *cores = new Core *[count];
+    auto* cores = new Core*[count];
     for (uint32_t i = 0; i < count; ++i) {
-      Core *core = cores[i] = new Core;
+      Core* core = cores[i] = new Core;
       core->index = static_cast<int>(i);
       core->physical_index = static_cast<int>(first + i);
       core->plugin = plugin;
@@ -174,12 +178,13 @@ NEURONCORE_EXPORT NRT_STATUS nrt_init(nrt_framework_type_t framework, const char
 }
 
 NEURONCORE_EXPORT void nrt_close(void) {
-  Runtime &runtime = TheRuntime();
+  Runtime& runtime = TheRuntime();
+  if (Plugin::forked()) return;
   std::lock_guard guard(runtime.mutex);
   if (runtime.state != State::kRunning) return;
   runtime.state = State::kClosed;
   for (uint32_t i = 0; i < runtime.num_cores; ++i) {
-    Core *core = runtime.cores.load()[i];
+    Core* core = runtime.cores.load()[i];
     std::lock_guard idle(core->execution);
     core->closed = true;
     core->pool.SetLimit(0);
@@ -188,7 +193,7 @@ NEURONCORE_EXPORT void nrt_close(void) {
   runtime.num_cores = 0;
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_version(nrt_version_t *version, size_t size) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_version(nrt_version_t* version, size_t size) {
   if (version == nullptr) return Fail(NRT_INVALID, "nrt_get_version: null argument");
   // The ABI that is implemented is that of the 2.x runtimes.
   nrt_version_t ours = {2, 0, 0, 0, {}, {}};
@@ -198,21 +203,20 @@ NEURONCORE_EXPORT NRT_STATUS nrt_get_version(nrt_version_t *version, size_t size
   return NRT_SUCCESS;
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_instance_info(nrt_instance_info_t *info, size_t size) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_instance_info(nrt_instance_info_t* info, size_t size) {
   if (info == nullptr) return Fail(NRT_INVALID, "nrt_get_instance_info: null argument");
-  const char *target = getenv("NEURON_PLATFORM_TARGET_OVERRIDE");
+  const char* target = getenv("NEURON_PLATFORM_TARGET_OVERRIDE");
   bool trn3 = target != nullptr && (strcmp(target, "trn3") == 0 || strcmp(target, "gen4") == 0);
   nrt_instance_info_t ours = {trn3 ? NRT_INSTANCE_TRN3 : NRT_INSTANCE_TRN2, NRT_INSTANCE_SIZE_UNKNOWN, {}, {}};
   snprintf(ours.arch_name, sizeof(ours.arch_name), "software");
-  // Eight bytes with the terminator.
-  snprintf(ours.device_revision, sizeof(ours.device_revision), "softwar");
+  snprintf(ours.device_revision, sizeof(ours.device_revision), "sw");
   memcpy(info, &ours, std::min(size, sizeof(ours)));
   return NRT_SUCCESS;
 }
 
 namespace {
 
-NRT_STATUS CountCores(const char *function, uint32_t *count, bool visible) {
+NRT_STATUS CountCores(const char* function, uint32_t* count, bool visible) {
   return Guarded(function, [&]() -> NRT_STATUS {
     if (count == nullptr) return Fail(NRT_INVALID, "%s: null argument", function);
     *count = 0;
@@ -228,25 +232,25 @@ NRT_STATUS CountCores(const char *function, uint32_t *count, bool visible) {
 
 }  // namespace
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_visible_vnc_count(uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_visible_vnc_count(uint32_t* count) {
   return CountCores("nrt_get_visible_vnc_count", count, true);
 }
-NEURONCORE_EXPORT NRT_STATUS nrt_get_total_vnc_count(uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_total_vnc_count(uint32_t* count) {
   return CountCores("nrt_get_total_vnc_count", count, false);
 }
-NEURONCORE_EXPORT NRT_STATUS nrt_get_visible_nc_count(uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_visible_nc_count(uint32_t* count) {
   return CountCores("nrt_get_visible_nc_count", count, true);
 }
-NEURONCORE_EXPORT NRT_STATUS nrt_get_total_nc_count(uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_total_nc_count(uint32_t* count) {
   return CountCores("nrt_get_total_nc_count", count, false);
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_vnc_memory_stats(uint32_t vnc, nrt_vnc_memory_stats_t *stats, size_t size_in,
-                                                      size_t *size_out) {
-  constexpr const char *kName = "nrt_get_vnc_memory_stats";
+NEURONCORE_EXPORT NRT_STATUS nrt_get_vnc_memory_stats(uint32_t vnc, nrt_vnc_memory_stats_t* stats, size_t size_in,
+                                                      size_t* size_out) {
+  constexpr const char* kName = "nrt_get_vnc_memory_stats";
   if (NRT_STATUS status = CheckRunning(kName)) return status;
   if (stats == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
-  Core *core = GetCore(kName, static_cast<int>(vnc));
+  Core* core = GetCore(kName, static_cast<int>(vnc));
   if (core == nullptr) return NRT_INVALID;
   nrt_vnc_memory_stats_t ours = {core->bytes_allocated + core->pool.bytes(), core->capacity};
   size_t written = std::min(size_in, sizeof(ours));
@@ -255,13 +259,13 @@ NEURONCORE_EXPORT NRT_STATUS nrt_get_vnc_memory_stats(uint32_t vnc, nrt_vnc_memo
   return NRT_SUCCESS;
 }
 
-NEURONCORE_EXPORT NRT_STATUS neuroncore_get_statistics(int32_t vnc, neuroncore_statistics_t *statistics, size_t size) {
-  constexpr const char *kName = "neuroncore_get_statistics";
+NEURONCORE_EXPORT NRT_STATUS neuroncore_get_statistics(int32_t vnc, neuroncore_statistics_t* statistics, size_t size) {
+  constexpr const char* kName = "neuroncore_get_statistics";
   if (NRT_STATUS status = CheckRunning(kName)) return status;
   if (statistics == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
-  Core *core = GetCore(kName, vnc);
+  Core* core = GetCore(kName, vnc);
   if (core == nullptr) return NRT_INVALID;
-  const auto &counters = core->counters;
+  const auto& counters = core->counters;
   neuroncore_statistics_t ours = {};
   ours.executions = counters.executions.get();
   ours.bytes_adopted = counters.bytes_adopted.get();
@@ -281,6 +285,6 @@ NEURONCORE_EXPORT NRT_STATUS neuroncore_get_statistics(int32_t vnc, neuroncore_s
 
 NEURONCORE_EXPORT uint64_t neuroncore_execution_time_ns(int32_t vnc) {
   if (CheckRunning("neuroncore_execution_time_ns") != NRT_SUCCESS) return 0;
-  Core *core = GetCore("neuroncore_execution_time_ns", vnc);
+  Core* core = GetCore("neuroncore_execution_time_ns", vnc);
   return core == nullptr ? 0 : core->counters.execution_ns.get();
 }

@@ -29,7 +29,7 @@ class Counter {
 struct Core {
   int index = 0;  // among the visible cores
   int physical_index = 0;
-  Plugin *plugin = nullptr;
+  Plugin* plugin = nullptr;
   uint64_t capacity = 0;
   std::atomic<uint64_t> bytes_allocated{0};
   std::atomic<uint64_t> bytes_allocated_peak{0};
@@ -38,7 +38,7 @@ struct Core {
 
   // A core runs one program at a time.
   std::mutex execution;
-  std::vector<pjrt::Buffer *> evicted_views;  // guarded by `execution`
+  std::vector<pjrt::Buffer*> evicted_views;  // guarded by `execution`
 
   StoragePool pool;
   struct {
@@ -52,9 +52,9 @@ struct Core {
 };
 
 // NRT_SUCCESS between nrt_init and nrt_close, otherwise Fail()s.
-NRT_STATUS CheckRunning(const char *function);
+NRT_STATUS CheckRunning(const char* function);
 
 // Core number `vnc` of the visible ones, or null after Fail(). Only while running.
-Core *GetCore(const char *function, int vnc);
+Core* GetCore(const char* function, int vnc);
 
 }  // namespace neuroncore

@@ -14,7 +14,7 @@ thread_local char last_error[8192];
 
 }  // namespace
 
-NRT_STATUS Fail(NRT_STATUS status, const char *format, ...) {
+NRT_STATUS Fail(NRT_STATUS status, const char* format, ...) {
   // Formatted apart first, because the arguments may point into the previous text.
   char text[sizeof(last_error)];
   va_list arguments;
@@ -25,13 +25,13 @@ NRT_STATUS Fail(NRT_STATUS status, const char *format, ...) {
   return status;
 }
 
-const char *LastError() { return last_error; }
+const char* LastError() { return last_error; }
 
 }  // namespace neuroncore
 
-NEURONCORE_EXPORT const char *neuroncore_last_error(void) { return neuroncore::LastError(); }
+NEURONCORE_EXPORT const char* neuroncore_last_error(void) { return neuroncore::LastError(); }
 
-NEURONCORE_EXPORT const char *nrt_get_status_as_str(NRT_STATUS status) {
+NEURONCORE_EXPORT const char* nrt_get_status_as_str(NRT_STATUS status) {
 #define NEURONCORE_STATUS(name) \
   case name:                    \
     return #name;

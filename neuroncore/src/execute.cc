@@ -25,11 +25,11 @@ uint64_t Now() {
 // One launch. Everything it holds lives in the model; the destructor lets go of it.
 class Launch {
  public:
-  Launch(Model *model, const TensorSet &inputs, const TensorSet &outputs)
+  Launch(Model* model, const TensorSet& inputs, const TensorSet& outputs)
       : model_(*model), core_(*model->core), plugin_(*model->core->plugin), inputs_(inputs), outputs_(outputs) {}
 
   ~Launch() {
-    for (Model::Operand &operand : model_.operands) {
+    for (Model::Operand& operand : model_.operands) {
       if (operand.temporary != nullptr) plugin_.Destroy(operand.temporary);
       if (operand.storage != nullptr) {
         --operand.storage->uses;
@@ -37,7 +37,7 @@ class Launch {
       }
       operand = {};
     }
-    for (pjrt::Buffer *view : core_.evicted_views) plugin_.Destroy(view);
+    for (pjrt::Buffer* view : core_.evicted_views) plugin_.Destroy(view);
     core_.evicted_views.clear();
   }
 
@@ -52,9 +52,9 @@ class Launch {
 
  private:
   NRT_STATUS FindOutputs() {
-    const std::vector<TensorType> &results = model_.signature.results;
+    const std::vector<TensorType>& results = model_.signature.results;
     for (size_t i = 0; i < results.size(); ++i) {
-      Tensor *tensor = i < outputs_.outputs.size() ? outputs_.outputs[i].live() : nullptr;
+      Tensor* tensor = i < outputs_.outputs.size() ? outputs_.outputs[i].live() : nullptr;
       if (tensor == nullptr) return Fail(NRT_INVALID, "nrt_execute: output%zu is missing or was freed", i);
       if (tensor->size < results[i].bytes) {
         return Fail(NRT_INVALID, "nrt_execute: output%zu is %s, %zu bytes, but its tensor has %zu", i,
@@ -66,7 +66,7 @@ class Launch {
     return NRT_SUCCESS;
   }
 
-  NRT_STATUS CheckCore(const Tensor &tensor, const char *kind, size_t index) {
+  NRT_STATUS CheckCore(const Tensor& tensor, const char* kind, size_t index) {
     if (tensor.buffer->core == &core_) return NRT_SUCCESS;
     if (tensor.buffer->core->closed) {
       return Fail(NRT_CLOSED, "nrt_execute: %s%zu is from before nrt_close", kind, index);
@@ -77,20 +77,20 @@ class Launch {
 
   NRT_STATUS BindInputs() {
     for (size_t i = 0; i < model_.signature.num_inputs; ++i) {
-      const TensorType &type = model_.signature.parameters[i].type;
-      Tensor *tensor = i < inputs_.inputs.size() ? inputs_.inputs[i].live() : nullptr;
+      const TensorType& type = model_.signature.parameters[i].type;
+      Tensor* tensor = i < inputs_.inputs.size() ? inputs_.inputs[i].live() : nullptr;
       if (tensor == nullptr) return Fail(NRT_EXEC_BAD_INPUT, "nrt_execute: input%zu is missing or was freed", i);
       if (tensor->size < type.bytes) {
         return Fail(NRT_EXEC_BAD_INPUT, "nrt_execute: input%zu is %s, %zu bytes, but its tensor has %zu", i,
                     type.text.c_str(), type.bytes, tensor->size);
       }
       if (NRT_STATUS status = CheckCore(*tensor, "input", i)) return status;
-      Model::Operand &operand = model_.operands[i];
+      Model::Operand& operand = model_.operands[i];
       if (type.bytes == 0) {
         if (!BindNothing(&operand, i)) return NRT_FAILURE;
         continue;
       }
-      Storage *storage = tensor->buffer->ForRead(tensor->offset + type.bytes);
+      Storage* storage = tensor->buffer->ForRead(tensor->offset + type.bytes);
       if (storage == nullptr) return NRT_RESOURCE;
       operand.storage = storage;
       ++storage->uses;
@@ -107,15 +107,15 @@ class Launch {
   }
 
   // An operand without elements has no memory to share.
-  bool BindNothing(Model::Operand *operand, size_t index) {
+  bool BindNothing(Model::Operand* operand, size_t index) {
     static char nothing[kAlignment];
     operand->temporary = plugin_.CanAllocate() ? plugin_.Allocate(0) : plugin_.View(nothing, 0);
     return (model_.arguments[index] = operand->temporary) != nullptr;
   }
 
   // XLA's code relies on aligned operands.
-  bool BindCopy(Model::Operand *operand, size_t index, const char *data, size_t bytes) {
-    Storage *copy = Storage::Allocate(&core_, bytes);
+  bool BindCopy(Model::Operand* operand, size_t index, const char* data, size_t bytes) {
+    Storage* copy = Storage::Allocate(&core_, bytes);
     if (copy == nullptr) return false;
     memcpy(copy->data(), data, bytes);
     core_.counters.bytes_copied.AddExclusive(bytes);
@@ -134,8 +134,8 @@ class Launch {
     for (size_t i = 0; i < model_.signature.num_inputs; ++i) {
       int output = model_.signature.parameters[i].aliased_output;
       if (output < 0) continue;
-      Model::Operand &operand = model_.operands[i];
-      Tensor *target = model_.output_tensors[static_cast<size_t>(output)];
+      Model::Operand& operand = model_.operands[i];
+      Tensor* target = model_.output_tensors[static_cast<size_t>(output)];
       if (operand.donor != nullptr && operand.donor == target->buffer && target->covers_buffer() &&
           IsExclusive(operand.storage, 2) && !operand.donor->pinned) {
         operand.donated = true;
@@ -146,18 +146,18 @@ class Launch {
   }
 
   // Nothing but the buffer and this launch refers to the memory, and only one operand uses it.
-  static bool IsExclusive(Storage *storage, uint32_t references) {
+  static bool IsExclusive(Storage* storage, uint32_t references) {
     return storage->uses == 1 && storage->references.load(std::memory_order_acquire) == references &&
            storage->donatable();
   }
 
   NRT_STATUS BindScratch() {
     for (size_t i = model_.signature.num_inputs; i < model_.operands.size(); ++i) {
-      const Parameter &parameter = model_.signature.parameters[i];
-      Tensor *target = model_.output_tensors[static_cast<size_t>(parameter.aliased_output)];
-      Model::Operand &operand = model_.operands[i];
+      const Parameter& parameter = model_.signature.parameters[i];
+      Tensor* target = model_.output_tensors[static_cast<size_t>(parameter.aliased_output)];
+      Model::Operand& operand = model_.operands[i];
       // The old content of the output tensor is about to be replaced: its memory is warm and of the right size.
-      Storage *storage = target->covers_buffer() && !target->buffer->pinned ? target->buffer->Current() : nullptr;
+      Storage* storage = target->covers_buffer() && !target->buffer->pinned ? target->buffer->Current() : nullptr;
       if (storage != nullptr) {
         ++storage->uses;
         if (storage->bytes == parameter.type.bytes && IsExclusive(storage, 2)) {
@@ -192,9 +192,9 @@ class Launch {
     auto options = pjrt::Arguments<pjrt::ExecuteOptions>();
     options.non_donatable = model_.non_donatable.data();
     options.num_non_donatable = model_.non_donatable.size();
-    pjrt::Buffer *const *arguments = model_.arguments.data();
-    pjrt::Buffer **results = model_.results.data();
-    pjrt::Event *complete = nullptr;
+    pjrt::Buffer* const* arguments = model_.arguments.data();
+    pjrt::Buffer** results = model_.results.data();
+    pjrt::Event* complete = nullptr;
     auto execute = pjrt::Arguments<pjrt::LoadedExecutableExecute>();
     execute.executable = model_.executable;
     execute.options = &options;
@@ -205,7 +205,7 @@ class Launch {
     execute.complete_events = &complete;
 
     uint64_t start = Now();
-    pjrt::Error *error = plugin_.api().loaded_executable_execute(&execute);
+    pjrt::Error* error = plugin_.api().loaded_executable_execute(&execute);
     bool returned = error == nullptr;
     if (returned && complete != nullptr) {
       auto await = pjrt::Arguments<pjrt::EventAwait>();
@@ -220,11 +220,11 @@ class Launch {
     return error == nullptr ? NRT_SUCCESS : Failed(error, returned);
   }
 
-  NRT_STATUS Failed(pjrt::Error *error, bool has_results) {
+  NRT_STATUS Failed(pjrt::Error* error, bool has_results) {
     if (has_results) {
-      for (pjrt::Buffer *result : model_.results) plugin_.Destroy(result);
+      for (pjrt::Buffer* result : model_.results) plugin_.Destroy(result);
     }
-    for (Model::Operand &operand : model_.operands) {
+    for (Model::Operand& operand : model_.operands) {
       if (!operand.donated) continue;
       // The program may or may not have consumed it: nobody may look at it again.
       if (operand.donor != nullptr) operand.donor->Drop(operand.storage);
@@ -241,17 +241,17 @@ class Launch {
     NRT_STATUS status = NRT_SUCCESS;
     for (size_t i = 0; i < model_.results.size(); ++i) {
       size_t bytes = model_.signature.results[i].bytes;
-      pjrt::Buffer *result = model_.results[i];
+      pjrt::Buffer* result = model_.results[i];
       if (bytes == 0) {
         plugin_.Destroy(result);
         continue;
       }
       int parameter = model_.donor_of_output[i];
-      Model::Operand *donated = parameter >= 0 && model_.operands[static_cast<size_t>(parameter)].donated
+      Model::Operand* donated = parameter >= 0 && model_.operands[static_cast<size_t>(parameter)].donated
                                     ? &model_.operands[static_cast<size_t>(parameter)]
                                     : nullptr;
-      Tensor *tensor = model_.output_tensors[i];
-      Storage *storage;
+      Tensor* tensor = model_.output_tensors[i];
+      Storage* storage;
       if (donated != nullptr) {
         donated->storage->ReplaceHandle(result);
         if (static_cast<size_t>(parameter) < model_.signature.num_inputs) core_.counters.donations.AddExclusive(1);
@@ -269,7 +269,7 @@ class Launch {
         core_.counters.bytes_adopted.AddExclusive(bytes);
         continue;
       }
-      Storage *place = tensor->buffer->ForWrite(tensor->offset, bytes);
+      Storage* place = tensor->buffer->ForWrite(tensor->offset, bytes);
       if (place != nullptr) {
         memcpy(place->data() + tensor->offset, storage->data(), bytes);
         place->Release();
@@ -282,20 +282,20 @@ class Launch {
     return status;
   }
 
-  Model &model_;
-  Core &core_;
-  const Plugin &plugin_;
-  const TensorSet &inputs_;
-  const TensorSet &outputs_;
+  Model& model_;
+  Core& core_;
+  const Plugin& plugin_;
+  const TensorSet& inputs_;
+  const TensorSet& outputs_;
 };
 
-NRT_STATUS ExecuteModel(nrt_model_t *handle, const nrt_tensor_set_t *input_set, nrt_tensor_set_t *output_set) {
-  constexpr const char *kName = "nrt_execute";
+NRT_STATUS ExecuteModel(nrt_model_t* handle, const nrt_tensor_set_t* input_set, nrt_tensor_set_t* output_set) {
+  constexpr const char* kName = "nrt_execute";
   if (NRT_STATUS status = CheckRunning(kName)) return status;
-  Model *model = GetModel(kName, handle);
+  Model* model = GetModel(kName, handle);
   if (model == nullptr) return NRT_INVALID_HANDLE;
-  TensorSet *inputs = GetTensorSet(kName, input_set);
-  TensorSet *outputs = inputs == nullptr ? nullptr : GetTensorSet(kName, output_set);
+  TensorSet* inputs = GetTensorSet(kName, input_set);
+  TensorSet* outputs = inputs == nullptr ? nullptr : GetTensorSet(kName, output_set);
   if (outputs == nullptr) return NRT_INVALID_HANDLE;
   std::lock_guard running(model->core->execution);
   if (model->core->closed) return Fail(NRT_CLOSED, "%s: the model was loaded before nrt_close", kName);
@@ -307,13 +307,13 @@ NRT_STATUS ExecuteModel(nrt_model_t *handle, const nrt_tensor_set_t *input_set, 
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS nrt_execute(nrt_model_t *model, const nrt_tensor_set_t *inputs,
-                                         nrt_tensor_set_t *outputs) {
+NEURONCORE_EXPORT NRT_STATUS nrt_execute(nrt_model_t* model, const nrt_tensor_set_t* inputs,
+                                         nrt_tensor_set_t* outputs) {
   return Guarded("nrt_execute", [&] { return ExecuteModel(model, inputs, outputs); });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_execute_repeat(nrt_model_t *model, const nrt_tensor_set_t *inputs,
-                                                nrt_tensor_set_t *outputs, int repeat_count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_execute_repeat(nrt_model_t* model, const nrt_tensor_set_t* inputs,
+                                                nrt_tensor_set_t* outputs, int repeat_count) {
   for (int i = 0; i < repeat_count; ++i) {
     if (NRT_STATUS status = nrt_execute(model, inputs, outputs)) return status;
   }

@@ -25,7 +25,7 @@ class JsonWriter {
     Name(name);
     Text(value);
   }
-  void Member(std::string_view name, const std::string &value) { Member(name, std::string_view(value)); }
+  void Member(std::string_view name, const std::string& value) { Member(name, std::string_view(value)); }
   void Member(std::string_view name, int64_t value) {
     Name(name);
     Number(std::to_string(value));
@@ -42,7 +42,7 @@ class JsonWriter {
   // The members of a JSON object, as they are.
   void MembersOf(std::string_view object);
 
-  const std::string &text() const { return text_; }
+  const std::string& text() const { return text_; }
 
  private:
   void Open(char bracket);

@@ -21,7 +21,7 @@ constexpr size_t kMaximumKernels = 512;
 struct Kernel {
   std::string name;
   std::atomic<neuroncore_kernel_fn> function{nullptr};
-  std::atomic<void *> context{nullptr};
+  std::atomic<void*> context{nullptr};
   bool registered = false;
 };
 
@@ -29,30 +29,27 @@ struct Registry {
   std::mutex mutex;
   std::array<Kernel, kMaximumKernels> kernels;
   size_t count = 0;
-  const Plugin *plugin = nullptr;  // once there is a client
+  const Plugin* plugin = nullptr;  // once there is a client
 };
 
 struct BuiltIn {
-  const char *name;
+  const char* name;
   neuroncore_kernel_fn function;
 };
 
 constexpr std::string_view kReservedPrefix = "neuroncore.";
 
 constexpr BuiltIn kBuiltIns[] = {
-    {"neuroncore.check_index", CheckIndex},
-    {"neuroncore.all_reduce", AllReduceKernel},
-    {"neuroncore.all_gather", AllGatherKernel},
-    {"neuroncore.reduce_scatter", ReduceScatterKernel},
-    {"neuroncore.all_to_all", AllToAllKernel},
-    {"neuroncore.broadcast", BroadcastKernel},
+    {"neuroncore.check_index", CheckIndex},     {"neuroncore.all_reduce", AllReduceKernel},
+    {"neuroncore.all_gather", AllGatherKernel}, {"neuroncore.reduce_scatter", ReduceScatterKernel},
+    {"neuroncore.all_to_all", AllToAllKernel},  {"neuroncore.broadcast", BroadcastKernel},
 };
 
-Registry &TheRegistry() {
-  static Registry *registry = [] {
-    auto *created = new Registry;
-    for (const BuiltIn &built_in : kBuiltIns) {
-      Kernel &kernel = created->kernels[created->count++];
+Registry& TheRegistry() {
+  static Registry* registry = [] {
+    auto* created = new Registry;
+    for (const BuiltIn& built_in : kBuiltIns) {
+      Kernel& kernel = created->kernels[created->count++];
       kernel.name = built_in.name;
       kernel.function = built_in.function;
     }
@@ -95,32 +92,32 @@ int32_t ElementTypeOf(int ffi_type) {
   }
 }
 
-pjrt::FfiError *Error(const pjrt::FfiCallFrame &frame, int code, const std::string &message) {
+pjrt::FfiError* Error(const pjrt::FfiCallFrame& frame, int code, const std::string& message) {
   pjrt::FfiErrorCreate create = {sizeof(create), nullptr, message.c_str(), code};
   return frame.api->error_create(&create);
 }
 
-void Convert(const pjrt::FfiBuffers &buffers, std::vector<neuroncore_buffer_t> *converted) {
+void Convert(const pjrt::FfiBuffers& buffers, std::vector<neuroncore_buffer_t>* converted) {
   converted->reserve(static_cast<size_t>(buffers.size));
   for (int64_t i = 0; i < buffers.size; ++i) {
-    auto *buffer = static_cast<const pjrt::FfiBuffer *>(buffers.buffers[i]);
+    auto* buffer = static_cast<const pjrt::FfiBuffer*>(buffers.buffers[i]);
     converted->push_back(
         {buffer->data, ElementTypeOf(buffer->element_type), static_cast<int32_t>(buffer->rank), buffer->dims});
   }
 }
 
-std::string ConfigOf(const pjrt::FfiAttributes &attributes) {
+std::string ConfigOf(const pjrt::FfiAttributes& attributes) {
   for (int64_t i = 0; i < attributes.size; ++i) {
-    const pjrt::FfiSpan &name = *attributes.names[i];
+    const pjrt::FfiSpan& name = *attributes.names[i];
     if (std::string_view(name.data, name.size) != "config") continue;
     if (attributes.kinds[i] != pjrt::kFfiAttributeString) break;
-    auto *value = static_cast<const pjrt::FfiSpan *>(attributes.values[i]);
+    auto* value = static_cast<const pjrt::FfiSpan*>(attributes.values[i]);
     return {value->data, value->size};
   }
   return {};
 }
 
-pjrt::FfiError *Call(const Kernel &kernel, const pjrt::FfiCallFrame &frame) {
+pjrt::FfiError* Call(const Kernel& kernel, const pjrt::FfiCallFrame& frame) {
   std::vector<neuroncore_buffer_t> inputs, outputs;
   Convert(frame.arguments, &inputs);
   Convert(frame.results, &outputs);
@@ -137,28 +134,28 @@ pjrt::FfiError *Call(const Kernel &kernel, const pjrt::FfiCallFrame &frame) {
 
 // What XLA calls for kernel number `index`. Nothing may be thrown into XLA.
 template <size_t index>
-pjrt::FfiError *Handler(pjrt::FfiCallFrame *frame) {
+pjrt::FfiError* Handler(pjrt::FfiCallFrame* frame) {
   // While it is being registered, a handler is only asked which version of the interface it speaks.
-  for (pjrt::Extension *extension = frame->extension; extension != nullptr; extension = extension->next) {
+  for (pjrt::Extension* extension = frame->extension; extension != nullptr; extension = extension->next) {
     if (extension->type != pjrt::kFfiMetadataExtension) continue;
-    pjrt::FfiVersion &version = reinterpret_cast<pjrt::FfiMetadataExtension *>(extension)->metadata->version;
+    pjrt::FfiVersion& version = reinterpret_cast<pjrt::FfiMetadataExtension*>(extension)->metadata->version;
     // We use what has been there since version 0.1, so we speak whatever the plugin does.
     version.major = frame->api != nullptr ? frame->api->version.major : 0;
     version.minor = frame->api != nullptr ? frame->api->version.minor : 1;
     return nullptr;
   }
   if (frame->stage != pjrt::kFfiStageExecute) return nullptr;
-  const Kernel &kernel = TheRegistry().kernels[index];
+  const Kernel& kernel = TheRegistry().kernels[index];
   try {
     return Call(kernel, *frame);
-  } catch (const std::exception &exception) {
+  } catch (const std::exception& exception) {
     return Error(*frame, pjrt::kFfiInternal, kernel.name + ": " + exception.what());
   } catch (...) {
     return Error(*frame, pjrt::kFfiInternal, kernel.name + ": unknown C++ exception");
   }
 }
 
-using HandlerFunction = pjrt::FfiError *(*)(pjrt::FfiCallFrame *);
+using HandlerFunction = pjrt::FfiError* (*)(pjrt::FfiCallFrame*);
 
 template <size_t... indices>
 constexpr std::array<HandlerFunction, sizeof...(indices)> MakeHandlers(std::index_sequence<indices...>) {
@@ -168,16 +165,16 @@ constexpr std::array<HandlerFunction, sizeof...(indices)> MakeHandlers(std::inde
 constexpr auto kHandlers = MakeHandlers(std::make_index_sequence<kMaximumKernels>());
 
 // With the registry's mutex held.
-bool RegisterOne(const Plugin &plugin, Registry *registry, size_t index) {
-  Kernel &kernel = registry->kernels[index];
+bool RegisterOne(const Plugin& plugin, Registry* registry, size_t index) {
+  Kernel& kernel = registry->kernels[index];
   if (kernel.registered) return true;
   return kernel.registered = plugin.RegisterHandler(kernel.name, kHandlers[index]);
 }
 
 }  // namespace
 
-bool RegisterPendingKernels(const Plugin &plugin) {
-  Registry &registry = TheRegistry();
+bool RegisterPendingKernels(const Plugin& plugin) {
+  Registry& registry = TheRegistry();
   std::lock_guard guard(registry.mutex);
   if (registry.plugin == &plugin) return true;
   for (size_t i = 0; i < registry.count; ++i) {
@@ -201,20 +198,20 @@ std::string_view ConfigValue(std::string_view config, std::string_view key) {
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS neuroncore_register_kernel(const char *name, neuroncore_kernel_fn function,
-                                                        void *context) {
-  constexpr const char *kName = "neuroncore_register_kernel";
+NEURONCORE_EXPORT NRT_STATUS neuroncore_register_kernel(const char* name, neuroncore_kernel_fn function,
+                                                        void* context) {
+  constexpr const char* kName = "neuroncore_register_kernel";
   return Guarded(kName, [&]() -> NRT_STATUS {
     if (name == nullptr || *name == '\0' || function == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
     if (std::string_view(name).substr(0, kReservedPrefix.size()) == kReservedPrefix) {
       return Fail(NRT_INVALID, "%s: %s: names that start with \"neuroncore.\" are the library's own", kName, name);
     }
-    Registry &registry = TheRegistry();
+    Registry& registry = TheRegistry();
     std::lock_guard guard(registry.mutex);
     size_t index = 0;
     while (index < registry.count && registry.kernels[index].name != name) ++index;
     if (index == kMaximumKernels) return Fail(NRT_RESOURCE, "%s: more than %zu kernels", kName, kMaximumKernels);
-    Kernel &kernel = registry.kernels[index];
+    Kernel& kernel = registry.kernels[index];
     kernel.name = name;
     kernel.context = context;
     kernel.function = function;
@@ -224,9 +221,9 @@ NEURONCORE_EXPORT NRT_STATUS neuroncore_register_kernel(const char *name, neuron
   });
 }
 
-NEURONCORE_EXPORT bool neuroncore_has_kernel(const char *name) {
+NEURONCORE_EXPORT bool neuroncore_has_kernel(const char* name) {
   if (name == nullptr) return false;
-  Registry &registry = TheRegistry();
+  Registry& registry = TheRegistry();
   std::lock_guard guard(registry.mutex);
   for (size_t i = 0; i < registry.count; ++i) {
     if (registry.kernels[i].name == name) return true;

@@ -13,7 +13,7 @@ namespace neuroncore {
 class Plugin;
 
 // Registers every kernel known so far with the plugin. False after Fail().
-bool RegisterPendingKernels(const Plugin &plugin);
+bool RegisterPendingKernels(const Plugin& plugin);
 
 // The value of `key` in a config such as "limit=10;wrap=1"; empty if absent.
 std::string_view ConfigValue(std::string_view config, std::string_view key);
@@ -22,11 +22,11 @@ std::string_view ConfigValue(std::string_view config, std::string_view key);
 constexpr int kKernelOutOfBounds = NRT_EXEC_OOB;
 
 // Built in.
-int CheckIndex(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
-int AllReduceKernel(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
-int AllGatherKernel(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
-int ReduceScatterKernel(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
-int AllToAllKernel(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
-int BroadcastKernel(void *context, const neuroncore_kernel_call_t *call, char *error, size_t error_size);
+int CheckIndex(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
+int AllReduceKernel(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
+int AllGatherKernel(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
+int ReduceScatterKernel(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
+int AllToAllKernel(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
+int BroadcastKernel(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size);
 
 }  // namespace neuroncore

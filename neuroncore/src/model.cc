@@ -13,8 +13,8 @@
 namespace neuroncore {
 namespace {
 
-Slab<Model> &Models() {
-  static auto *slab = new Slab<Model>;
+Slab<Model>& Models() {
+  static auto* slab = new Slab<Model>;
   return *slab;
 }
 
@@ -56,8 +56,8 @@ nrt_dtype_t DtypeOf(pjrt::Type type) {
   }
 }
 
-void PrepareLaunches(Model *model) {
-  const ProgramSignature &signature = model->signature;
+void PrepareLaunches(Model* model) {
+  const ProgramSignature& signature = model->signature;
   model->operands.resize(signature.parameters.size());
   model->arguments.resize(signature.parameters.size());
   model->non_donatable.reserve(signature.parameters.size());
@@ -70,18 +70,18 @@ void PrepareLaunches(Model *model) {
   }
 }
 
-NRT_STATUS Load(const char *function, const void *neff, size_t size, int32_t vnc, int32_t vnc_count,
-                nrt_model_t **handle) {
+NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc, int32_t vnc_count,
+                nrt_model_t** handle) {
   if (NRT_STATUS status = CheckRunning(function)) return status;
   if (neff == nullptr || handle == nullptr) return Fail(NRT_INVALID, "%s: null argument", function);
   if (vnc_count != -1 && vnc_count != 1) {
     return Fail(NRT_INVALID, "%s: a model runs on one core, not on %d", function, vnc_count);
   }
-  Core *core = GetCore(function, vnc == -1 ? 0 : vnc);
+  Core* core = GetCore(function, vnc == -1 ? 0 : vnc);
   if (core == nullptr) return NRT_INVALID;
   NeffView view;
-  if (int status = ReadNeff({static_cast<const char *>(neff), size}, &view)) return static_cast<NRT_STATUS>(status);
-  const Plugin &plugin = *core->plugin;
+  if (int status = ReadNeff({static_cast<const char*>(neff), size}, &view)) return static_cast<NRT_STATUS>(status);
+  const Plugin& plugin = *core->plugin;
   if (view.fingerprint != plugin.fingerprint()) {
     return Fail(NRT_UNSUPPORTED_NEFF_VERSION,
                 "this NEFF was compiled by or for something else; compile it again (it: %s; here: %s)",
@@ -90,36 +90,36 @@ NRT_STATUS Load(const char *function, const void *neff, size_t size, int32_t vnc
   ProgramSignature signature;
   if (!ParseSignature(view.program, &signature)) return NRT_INVALID;
   // A plugin that cannot serialize leaves the program text only.
-  pjrt::LoadedExecutable *executable =
-      view.executable.empty() ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
-                              : plugin.Deserialize(view.executable.data(), view.executable.size());
+  pjrt::LoadedExecutable* executable = view.executable.empty()
+                                           ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
+                                           : plugin.Deserialize(view.executable.data(), view.executable.size());
   if (executable == nullptr) return NRT_FAILURE;
-  Model *model = Models().New();
+  Model* model = Models().New();
   model->core = core;
   model->executable = executable;
   model->signature = std::move(signature);
   PrepareLaunches(model);
   model->magic = kModelMagic;
-  *handle = reinterpret_cast<nrt_model_t *>(model);
+  *handle = reinterpret_cast<nrt_model_t*>(model);
   return NRT_SUCCESS;
 }
 
-void Describe(nrt_tensor_info_t *info, const char *prefix, size_t index, nrt_tensor_usage_t usage,
-              const TensorType &type) {
+void Describe(nrt_tensor_info_t* info, const char* prefix, size_t index, nrt_tensor_usage_t usage,
+              const TensorType& type) {
   snprintf(info->name, sizeof(info->name), "%s%zu", prefix, index);
   info->usage = usage;
   info->size = type.bytes;
   info->dtype = DtypeOf(type.element_type);
   info->ndim = static_cast<uint32_t>(type.dims.size());
-  info->shape = static_cast<uint32_t *>(calloc(type.dims.size() + 1, sizeof(uint32_t)));
+  info->shape = static_cast<uint32_t*>(calloc(type.dims.size() + 1, sizeof(uint32_t)));
   if (info->shape == nullptr) throw std::bad_alloc();
   for (size_t i = 0; i < type.dims.size(); ++i) info->shape[i] = static_cast<uint32_t>(type.dims[i]);
 }
 
 }  // namespace
 
-Model *GetModel(const char *function, const void *handle) {
-  auto *model = static_cast<Model *>(const_cast<void *>(handle));
+Model* GetModel(const char* function, const void* handle) {
+  auto* model = static_cast<Model*>(const_cast<void*>(handle));
   if (model != nullptr && model->magic == kModelMagic) return model;
   Fail(NRT_INVALID_HANDLE, model == nullptr ? "%s: null model" : "%s: not a loaded model", function);
   return nullptr;
@@ -129,23 +129,24 @@ Model *GetModel(const char *function, const void *handle) {
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS nrt_load(const void *neff, size_t size, int32_t vnc, int32_t vnc_count,
-                                      nrt_model_t **model) {
+NEURONCORE_EXPORT NRT_STATUS nrt_load(const void* neff, size_t size, int32_t vnc, int32_t vnc_count,
+                                      nrt_model_t** model) {
   return Guarded("nrt_load", [&] { return Load("nrt_load", neff, size, vnc, vnc_count, model); });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_load_collectives(const void *neff, size_t size, int32_t vnc, int32_t vnc_count,
-                                                  uint32_t device_id, uint32_t device_count, nrt_model_t **model) {
+NEURONCORE_EXPORT NRT_STATUS nrt_load_collectives(const void* neff, size_t size, int32_t vnc, int32_t vnc_count,
+                                                  uint32_t device_id, uint32_t device_count, nrt_model_t** model) {
   return Guarded("nrt_load_collectives", [&]() -> NRT_STATUS {
     if (NRT_STATUS status = nrt_build_global_comm(vnc == -1 ? 0 : vnc, device_id, device_count)) return status;
     return Load("nrt_load_collectives", neff, size, vnc, vnc_count, model);
   });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_unload(nrt_model_t *handle) {
+NEURONCORE_EXPORT NRT_STATUS nrt_unload(nrt_model_t* handle) {
   return Guarded("nrt_unload", [&]() -> NRT_STATUS {
+    if (Plugin::forked()) return Plugin::FailForked("nrt_unload");
     // Also after nrt_close: a process releases its models in any order.
-    Model *model = GetModel("nrt_unload", handle);
+    Model* model = GetModel("nrt_unload", handle);
     if (model == nullptr) return NRT_INVALID_HANDLE;
     {
       std::lock_guard idle(model->core->execution);
@@ -157,9 +158,9 @@ NEURONCORE_EXPORT NRT_STATUS nrt_unload(nrt_model_t *handle) {
   });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_model_info(const nrt_model_t *handle, nrt_model_info_t *info, size_t size_in,
-                                                size_t *size_out) {
-  Model *model = GetModel("nrt_get_model_info", handle);
+NEURONCORE_EXPORT NRT_STATUS nrt_get_model_info(const nrt_model_t* handle, nrt_model_info_t* info, size_t size_in,
+                                                size_t* size_out) {
+  Model* model = GetModel("nrt_get_model_info", handle);
   if (model == nullptr) return NRT_INVALID_HANDLE;
   if (info == nullptr) return Fail(NRT_INVALID, "nrt_get_model_info: null argument");
   nrt_model_info_t ours = {static_cast<uint32_t>(model->core->index)};
@@ -171,7 +172,7 @@ NEURONCORE_EXPORT NRT_STATUS nrt_get_model_info(const nrt_model_t *handle, nrt_m
 
 namespace {
 
-NRT_STATUS One(const char *function, const nrt_model_t *handle, uint32_t *count) {
+NRT_STATUS One(const char* function, const nrt_model_t* handle, uint32_t* count) {
   if (GetModel(function, handle) == nullptr) return NRT_INVALID_HANDLE;
   if (count == nullptr) return Fail(NRT_INVALID, "%s: null argument", function);
   *count = 1;
@@ -180,28 +181,28 @@ NRT_STATUS One(const char *function, const nrt_model_t *handle, uint32_t *count)
 
 }  // namespace
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_model_instance_count(nrt_model_t *model, uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_model_instance_count(nrt_model_t* model, uint32_t* count) {
   return One("nrt_get_model_instance_count", model, count);
 }
-NEURONCORE_EXPORT NRT_STATUS nrt_get_model_nc_count(const nrt_model_t *model, uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_model_nc_count(const nrt_model_t* model, uint32_t* count) {
   return One("nrt_get_model_nc_count", model, count);
 }
-NEURONCORE_EXPORT NRT_STATUS nrt_get_model_vnc_count(const nrt_model_t *model, uint32_t *count) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_model_vnc_count(const nrt_model_t* model, uint32_t* count) {
   return One("nrt_get_model_vnc_count", model, count);
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_model_tensor_info(nrt_model_t *handle, nrt_tensor_info_array_t **info) {
+NEURONCORE_EXPORT NRT_STATUS nrt_get_model_tensor_info(nrt_model_t* handle, nrt_tensor_info_array_t** info) {
   return Guarded("nrt_get_model_tensor_info", [&]() -> NRT_STATUS {
-    Model *model = GetModel("nrt_get_model_tensor_info", handle);
+    Model* model = GetModel("nrt_get_model_tensor_info", handle);
     if (model == nullptr) return NRT_INVALID_HANDLE;
     if (info == nullptr) return Fail(NRT_INVALID, "nrt_get_model_tensor_info: null argument");
-    const ProgramSignature &signature = model->signature;
+    const ProgramSignature& signature = model->signature;
     size_t count = signature.num_inputs + signature.results.size();
-    auto *array = static_cast<nrt_tensor_info_array_t *>(
+    auto* array = static_cast<nrt_tensor_info_array_t*>(
         calloc(1, sizeof(nrt_tensor_info_array_t) + count * sizeof(nrt_tensor_info_t)));
     if (array == nullptr) throw std::bad_alloc();
     array->tensor_count = count;
-    nrt_tensor_info_t *next = array->tensor_array;
+    nrt_tensor_info_t* next = array->tensor_array;
     for (size_t i = 0; i < signature.num_inputs; ++i) {
       Describe(next++, "input", i, NRT_TENSOR_USAGE_INPUT, signature.parameters[i].type);
     }
@@ -213,7 +214,7 @@ NEURONCORE_EXPORT NRT_STATUS nrt_get_model_tensor_info(nrt_model_t *handle, nrt_
   });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_free_model_tensor_info(nrt_tensor_info_array_t *info) {
+NEURONCORE_EXPORT NRT_STATUS nrt_free_model_tensor_info(nrt_tensor_info_array_t* info) {
   if (info == nullptr) return Fail(NRT_INVALID, "nrt_free_model_tensor_info: null argument");
   for (uint64_t i = 0; i < info->tensor_count; ++i) free(info->tensor_array[i].shape);
   free(info);

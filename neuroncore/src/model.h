@@ -17,27 +17,26 @@ constexpr uint64_t kModelMagic = 0x6e726d6f64656c31;
 
 struct Model {
   uint64_t magic = 0;
-  Core *core = nullptr;
-  pjrt::LoadedExecutable *executable = nullptr;
+  Core* core = nullptr;
+  pjrt::LoadedExecutable* executable = nullptr;
   ProgramSignature signature;
-  bool on_device_collectives = false;
 
   // Per launch; guarded by core->execution. Sized once, so that a launch allocates nothing.
   struct Operand {
-    Storage *storage = nullptr;
-    Buffer *donor = nullptr;  // the buffer whose memory is donated, if it came from one
+    Storage* storage = nullptr;
+    Buffer* donor = nullptr;  // the buffer whose memory is donated, if it came from one
     bool donated = false;
-    pjrt::Buffer *temporary = nullptr;  // to destroy afterwards
+    pjrt::Buffer* temporary = nullptr;  // to destroy afterwards
   };
   std::vector<Operand> operands;        // by parameter
-  std::vector<Tensor *> output_tensors;  // by result
+  std::vector<Tensor*> output_tensors;  // by result
   std::vector<int> donor_of_output;     // parameter that aliases the result, or -1
-  std::vector<pjrt::Buffer *> arguments;
-  std::vector<pjrt::Buffer *> results;
+  std::vector<pjrt::Buffer*> arguments;
+  std::vector<pjrt::Buffer*> results;
   std::vector<int64_t> non_donatable;
 };
 
 // The live model behind a handle, or null after Fail().
-Model *GetModel(const char *function, const void *handle);
+Model* GetModel(const char* function, const void* handle);
 
 }  // namespace neuroncore

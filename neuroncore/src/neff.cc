@@ -41,7 +41,7 @@ constexpr char kBuildVersion[] = "software";
 
 }  // namespace
 
-std::string WriteNeff(const NeffContent &content) {
+std::string WriteNeff(const NeffContent& content) {
   TarWriter tar;
   tar.Add("meta.json", content.metadata);
   tar.Add("fingerprint.txt", content.fingerprint);
@@ -65,11 +65,11 @@ std::string WriteNeff(const NeffContent &content) {
   memcpy(header.uuid, digest.data(), sizeof(header.uuid));
   snprintf(header.name, sizeof(header.name), "software:%s", content.name.c_str());
 
-  std::string bytes(reinterpret_cast<const char *>(&header), sizeof(header));
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   return bytes += data;
 }
 
-int ReadNeff(std::string_view bytes, NeffView *view) {
+int ReadNeff(std::string_view bytes, NeffView* view) {
   if (bytes.size() < sizeof(Header)) {
     return Fail(NRT_INVALID, "not a NEFF: %zu bytes are less than its header", bytes.size());
   }
@@ -95,7 +95,8 @@ int ReadNeff(std::string_view bytes, NeffView *view) {
   std::map<std::string, std::string_view> files;
   if (!ReadTar(data, &files)) return Fail(NRT_INVALID, "damaged NEFF: its data is not a tar archive");
   if (files.count("program.mlir") == 0 || files.count("fingerprint.txt") == 0) {
-    return Fail(NRT_UNSUPPORTED_NEFF_VERSION, "this NEFF holds no program for the software NeuronCore; compile it again");
+    return Fail(NRT_UNSUPPORTED_NEFF_VERSION,
+                "this NEFF holds no program for the software NeuronCore; compile it again");
   }
   view->program = files["program.mlir"];
   view->executable = files["executable.bin"];

@@ -20,7 +20,7 @@ struct NeffContent {
   std::string metadata;
 };
 
-std::string WriteNeff(const NeffContent &content);
+std::string WriteNeff(const NeffContent& content);
 
 struct NeffView {
   std::string_view program;
@@ -29,6 +29,6 @@ struct NeffView {
 };
 
 // Checks sizes and hash. The views point into `bytes`. Returns an NRT_STATUS, not NRT_SUCCESS after Fail().
-int ReadNeff(std::string_view bytes, NeffView *view);
+int ReadNeff(std::string_view bytes, NeffView* view);
 
 }  // namespace neuroncore

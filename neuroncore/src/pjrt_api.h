@@ -26,7 +26,7 @@ struct SerializedExecutable;
 struct Extension {
   size_t struct_size;
   int type;
-  Extension *next;
+  Extension* next;
 };
 
 constexpr int kExtensionFfi = 5;
@@ -61,21 +61,21 @@ enum class Type : int {
 // Every argument struct starts with these two words.
 struct Header {
   size_t struct_size = 0;
-  Extension *extension = nullptr;
+  Extension* extension = nullptr;
 };
 
 struct ErrorDestroy : Header {
-  Error *error = nullptr;
+  Error* error = nullptr;
 };
 
 struct ErrorMessage : Header {
-  const Error *error = nullptr;
-  const char *message = nullptr;  // out
+  const Error* error = nullptr;
+  const char* message = nullptr;  // out
   size_t message_size = 0;        // out
 };
 
 struct ErrorGetCode : Header {
-  const Error *error = nullptr;
+  const Error* error = nullptr;
   int code = 0;  // out
 };
 
@@ -85,11 +85,11 @@ constexpr int kErrorUnimplemented = 12;
 struct PluginInitialize : Header {};
 
 struct NamedValue : Header {
-  const char *name = nullptr;
+  const char* name = nullptr;
   size_t name_size = 0;
   int type = 0;
   union {
-    const char *string_value;
+    const char* string_value;
     int64_t int64_value;
     float float_value;
     bool bool_value;
@@ -103,231 +103,231 @@ constexpr int kNamedFloat = 3;
 constexpr int kNamedBool = 4;
 
 struct EventDestroy : Header {
-  Event *event = nullptr;
+  Event* event = nullptr;
 };
 
 struct EventAwait : Header {
-  Event *event = nullptr;
+  Event* event = nullptr;
 };
 
 struct ClientCreate : Header {
-  const NamedValue *options = nullptr;
+  const NamedValue* options = nullptr;
   size_t num_options = 0;
-  void *key_value_store[4] = {};
-  Client *client = nullptr;  // out
+  void* key_value_store[4] = {};
+  Client* client = nullptr;  // out
   uint64_t reserved[8] = {};
 };
 
 struct ClientPlatform : Header {  // PlatformName and PlatformVersion share one layout
-  Client *client = nullptr;
-  const char *text = nullptr;  // out
+  Client* client = nullptr;
+  const char* text = nullptr;  // out
   size_t text_size = 0;        // out
 };
 
 struct ClientDevices : Header {
-  Client *client = nullptr;
-  Device *const *devices = nullptr;  // out
+  Client* client = nullptr;
+  Device* const* devices = nullptr;  // out
   size_t num_devices = 0;            // out
 };
 
 struct DeviceDefaultMemory : Header {
-  Device *device = nullptr;
-  Memory *memory = nullptr;  // out
+  Device* device = nullptr;
+  Memory* memory = nullptr;  // out
 };
 
 struct Program : Header {
-  const char *code = nullptr;
+  const char* code = nullptr;
   size_t code_size = 0;
-  const char *format = nullptr;
+  const char* format = nullptr;
   size_t format_size = 0;
 };
 
 struct ClientCompile : Header {
-  Client *client = nullptr;
-  const Program *program = nullptr;
-  const char *options = nullptr;
+  Client* client = nullptr;
+  const Program* program = nullptr;
+  const char* options = nullptr;
   size_t options_size = 0;
-  LoadedExecutable *executable = nullptr;  // out
+  LoadedExecutable* executable = nullptr;  // out
   uint64_t reserved[8] = {};
 };
 
 struct ClientCreateUninitializedBuffer : Header {
-  Client *client = nullptr;
-  const int64_t *dims = nullptr;
+  Client* client = nullptr;
+  const int64_t* dims = nullptr;
   size_t num_dims = 0;
   int element_type = 0;
-  void *layout = nullptr;
-  Device *device = nullptr;
-  Memory *memory = nullptr;
-  Buffer *buffer = nullptr;  // out
+  void* layout = nullptr;
+  Device* device = nullptr;
+  Memory* memory = nullptr;
+  Buffer* buffer = nullptr;  // out
   uint64_t reserved[4] = {};
 };
 
 struct ClientCreateView : Header {
-  Client *client = nullptr;
-  void *data = nullptr;
-  const int64_t *dims = nullptr;
+  Client* client = nullptr;
+  void* data = nullptr;
+  const int64_t* dims = nullptr;
   size_t num_dims = 0;
   int element_type = 0;
-  void *layout = nullptr;
-  Device *device = nullptr;
-  void (*on_delete)(void *data, void *argument) = nullptr;  // null aborts the process in known plugins
-  void *on_delete_argument = nullptr;
+  void* layout = nullptr;
+  Device* device = nullptr;
+  void (*on_delete)(void* data, void* argument) = nullptr;  // null aborts the process in known plugins
+  void* on_delete_argument = nullptr;
   intptr_t stream = 0;
-  Buffer *buffer = nullptr;  // out
-  Memory *memory = nullptr;
+  Buffer* buffer = nullptr;  // out
+  Memory* memory = nullptr;
   uint64_t reserved[4] = {};
 };
 
 struct ExecutableDestroy : Header {
-  Executable *executable = nullptr;
+  Executable* executable = nullptr;
 };
 
 struct ExecutableNumOutputs : Header {
-  Executable *executable = nullptr;
+  Executable* executable = nullptr;
   size_t num_outputs = 0;  // out
 };
 
 struct ExecutableCostAnalysis : Header {
-  Executable *executable = nullptr;
+  Executable* executable = nullptr;
   size_t num_properties = 0;               // out
-  const NamedValue *properties = nullptr;  // out
+  const NamedValue* properties = nullptr;  // out
 };
 
 struct ExecutableSerialize : Header {
-  const Executable *executable = nullptr;
-  const char *bytes = nullptr;                          // out
-  size_t bytes_size = 0;                                // out
-  SerializedExecutable *serialized = nullptr;           // out
-  void (*deleter)(SerializedExecutable *) = nullptr;    // out
+  const Executable* executable = nullptr;
+  const char* bytes = nullptr;                       // out
+  size_t bytes_size = 0;                             // out
+  SerializedExecutable* serialized = nullptr;        // out
+  void (*deleter)(SerializedExecutable*) = nullptr;  // out
   uint64_t reserved[4] = {};
 };
 
 struct LoadedExecutableDestroy : Header {
-  LoadedExecutable *executable = nullptr;
+  LoadedExecutable* executable = nullptr;
 };
 
 struct LoadedExecutableGetExecutable : Header {
-  LoadedExecutable *loaded = nullptr;
-  Executable *executable = nullptr;  // out
+  LoadedExecutable* loaded = nullptr;
+  Executable* executable = nullptr;  // out
 };
 
 struct DeserializeAndLoad : Header {
-  Client *client = nullptr;
-  const char *bytes = nullptr;
+  Client* client = nullptr;
+  const char* bytes = nullptr;
   size_t bytes_size = 0;
-  LoadedExecutable *executable = nullptr;  // out
-  const char *overridden_options = nullptr;
+  LoadedExecutable* executable = nullptr;  // out
+  const char* overridden_options = nullptr;
   size_t overridden_options_size = 0;
   uint64_t reserved[8] = {};
 };
 
 struct ExecuteOptions : Header {
-  void *send_callbacks = nullptr;
-  void *receive_callbacks = nullptr;
+  void* send_callbacks = nullptr;
+  void* receive_callbacks = nullptr;
   size_t num_send_callbacks = 0;
   size_t num_receive_callbacks = 0;
   int launch_id = 0;
-  const int64_t *non_donatable = nullptr;
+  const int64_t* non_donatable = nullptr;
   size_t num_non_donatable = 0;
   uint64_t reserved[16] = {};
 };
 
 struct LoadedExecutableExecute : Header {
-  LoadedExecutable *executable = nullptr;
-  ExecuteOptions *options = nullptr;
-  Buffer *const *const *arguments = nullptr;
+  LoadedExecutable* executable = nullptr;
+  ExecuteOptions* options = nullptr;
+  Buffer* const* const* arguments = nullptr;
   size_t num_devices = 0;
   size_t num_arguments = 0;
-  Buffer **const *outputs = nullptr;
-  Event **complete_events = nullptr;
-  Device *device = nullptr;
+  Buffer** const* outputs = nullptr;
+  Event** complete_events = nullptr;
+  Device* device = nullptr;
   uint64_t reserved[4] = {};
 };
 
 struct BufferArgument : Header {  // Destroy, Delete
-  Buffer *buffer = nullptr;
+  Buffer* buffer = nullptr;
 };
 
 struct BufferSize : Header {
-  Buffer *buffer = nullptr;
+  Buffer* buffer = nullptr;
   size_t size = 0;  // out
 };
 
 struct BufferPointer : Header {  // UnsafePointer and OpaqueDeviceMemoryDataPointer share one layout
-  Buffer *buffer = nullptr;
-  void *pointer = nullptr;  // out
+  Buffer* buffer = nullptr;
+  void* pointer = nullptr;  // out
 };
 
 struct BufferReadyEvent : Header {
-  Buffer *buffer = nullptr;
-  Event *event = nullptr;  // out
+  Buffer* buffer = nullptr;
+  Event* event = nullptr;  // out
 };
 
 template <class Args>
-using Function = Error *(*)(Args *);
+using Function = Error* (*)(Args*);
 
 // The table of functions. Slots we do not call are counted, not named.
 struct Api {
   size_t struct_size;
-  Extension *extension;
+  Extension* extension;
   struct {
     size_t struct_size;
-    Extension *extension;
+    Extension* extension;
     int major;
     int minor;
   } version;
 
-  void (*error_destroy)(ErrorDestroy *);
-  void (*error_message)(ErrorMessage *);
+  void (*error_destroy)(ErrorDestroy*);
+  void (*error_message)(ErrorMessage*);
   Function<ErrorGetCode> error_get_code;
   Function<PluginInitialize> plugin_initialize;
-  void *slot_4;
+  void* slot_4;
   Function<EventDestroy> event_destroy;
-  void *slot_6[2];
+  void* slot_6[2];
   Function<EventAwait> event_await;
-  void *slot_9;
+  void* slot_9;
   Function<ClientCreate> client_create;
-  void *slot_11;
+  void* slot_11;
   Function<ClientPlatform> client_platform_name;
-  void *slot_13;
+  void* slot_13;
   Function<ClientPlatform> client_platform_version;
-  void *slot_15;
+  void* slot_15;
   Function<ClientDevices> client_addressable_devices;
-  void *slot_17[3];
+  void* slot_17[3];
   Function<ClientCompile> client_compile;
-  void *slot_21[12];
+  void* slot_21[12];
   Function<DeviceDefaultMemory> device_default_memory;
-  void *slot_34[6];
+  void* slot_34[6];
   Function<ExecutableDestroy> executable_destroy;
-  void *slot_41[3];
+  void* slot_41[3];
   Function<ExecutableNumOutputs> executable_num_outputs;
-  void *slot_45;
+  void* slot_45;
   Function<ExecutableCostAnalysis> executable_cost_analysis;
-  void *slot_47[2];
+  void* slot_47[2];
   Function<ExecutableSerialize> executable_serialize;
   Function<LoadedExecutableDestroy> loaded_executable_destroy;
   Function<LoadedExecutableGetExecutable> loaded_executable_get_executable;
-  void *slot_52[3];
+  void* slot_52[3];
   Function<LoadedExecutableExecute> loaded_executable_execute;
   Function<DeserializeAndLoad> deserialize_and_load;
-  void *slot_57;
+  void* slot_57;
   Function<BufferArgument> buffer_destroy;
-  void *slot_59[5];
+  void* slot_59[5];
   Function<BufferSize> buffer_on_device_size;
-  void *slot_65[7];
+  void* slot_65[7];
   Function<BufferReadyEvent> buffer_ready_event;
   Function<BufferPointer> buffer_unsafe_pointer;
-  void *slot_74[2];
+  void* slot_74[2];
   Function<BufferPointer> buffer_opaque_pointer;
-  void *slot_77[16];
+  void* slot_77[16];
   Function<ClientCreateView> client_create_view;
-  void *slot_94[18];
+  void* slot_94[18];
   Function<ClientCreateUninitializedBuffer> client_create_uninitialized_buffer;
 };
 
 constexpr size_t kTableStart = 40;
-constexpr size_t SlotOffset(size_t slot) { return kTableStart + slot * sizeof(void *); }
+constexpr size_t SlotOffset(size_t slot) { return kTableStart + slot * sizeof(void*); }
 static_assert(offsetof(Api, error_destroy) == SlotOffset(0));
 static_assert(offsetof(Api, client_create) == SlotOffset(10));
 static_assert(offsetof(Api, client_compile) == SlotOffset(20));
@@ -356,41 +356,41 @@ struct FfiApi;
 
 struct FfiRegisterHandler {
   size_t struct_size;
-  const char *name;
+  const char* name;
   size_t name_size;
-  void *handler;
-  const char *platform;
+  void* handler;
+  const char* platform;
   size_t platform_size;
   int traits;
 };
 
 struct FfiExtension {
   Extension base;
-  void *type_register;
-  void *user_data_add;
-  Error *(*register_handler)(FfiRegisterHandler *);
+  void* type_register;
+  void* user_data_add;
+  Error* (*register_handler)(FfiRegisterHandler*);
 };
 
 struct FfiVersion {
   size_t struct_size;
-  void *extension;
+  void* extension;
   int major;
   int minor;
 };
 
 struct FfiErrorCreate {
   size_t struct_size;
-  void *extension;
-  const char *message;
+  void* extension;
+  const char* message;
   int code;
 };
 
 struct FfiApi {
   size_t struct_size;
-  void *extension;
+  void* extension;
   FfiVersion version;
-  void *internal;
-  FfiError *(*error_create)(FfiErrorCreate *);
+  void* internal;
+  FfiError* (*error_create)(FfiErrorCreate*);
 };
 
 struct FfiMetadata {
@@ -401,7 +401,7 @@ struct FfiMetadata {
 
 struct FfiMetadataExtension {
   Extension base;  // type 1
-  FfiMetadata *metadata;
+  FfiMetadata* metadata;
 };
 
 constexpr int kFfiMetadataExtension = 1;
@@ -412,33 +412,33 @@ constexpr int kFfiInternal = 13;
 
 struct FfiBuffer {
   size_t struct_size;
-  void *extension;
+  void* extension;
   int element_type;  // numbered as in xla_data.proto, not as pjrt::Type
-  void *data;
+  void* data;
   int64_t rank;
-  int64_t *dims;
+  int64_t* dims;
 };
 
 struct FfiBuffers {
   size_t struct_size;
-  void *extension;
+  void* extension;
   int64_t size;
-  int *kinds;
-  void **buffers;
+  int* kinds;
+  void** buffers;
 };
 
 struct FfiSpan {
-  const char *data;
+  const char* data;
   size_t size;
 };
 
 struct FfiAttributes {
   size_t struct_size;
-  void *extension;
+  void* extension;
   int64_t size;
-  int *kinds;
-  FfiSpan **names;
-  void **values;
+  int* kinds;
+  FfiSpan** names;
+  void** values;
 };
 
 constexpr int kFfiAttributeDictionary = 2;
@@ -446,9 +446,9 @@ constexpr int kFfiAttributeString = 4;
 
 struct FfiCallFrame {
   size_t struct_size;
-  Extension *extension;
-  const FfiApi *api;
-  void *context;
+  Extension* extension;
+  const FfiApi* api;
+  void* context;
   int stage;
   FfiBuffers arguments;
   FfiBuffers results;

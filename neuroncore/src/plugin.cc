@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <neuroncore/neuroncore.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@
 namespace neuroncore {
 namespace {
 
-constexpr const char *kPluginVariable = "TORCH_NEURONX_PJRT_PLUGIN";
+constexpr const char* kPluginVariable = "TORCH_NEURONX_PJRT_PLUGIN";
 
 // What XLA's code generator asks of the processor. Two machines with equal features share compiled programs.
 std::string CpuFeatures() {
@@ -33,7 +34,7 @@ std::string CpuFeatures() {
   return "unknown";
 }
 
-pjrt::NamedValue Option(const char *name, int type) {
+pjrt::NamedValue Option(const char* name, int type) {
   pjrt::NamedValue value = {};
   value.struct_size = sizeof(value);
   value.name = name;
@@ -43,24 +44,24 @@ pjrt::NamedValue Option(const char *name, int type) {
   return value;
 }
 
-std::mutex &LoadMutex() {
-  static auto *mutex = new std::mutex;
+std::mutex& LoadMutex() {
+  static auto* mutex = new std::mutex;
   return *mutex;
 }
 
 }  // namespace
 
-Plugin *Plugin::Get() {
-  static Plugin *loaded = nullptr;  // guarded by the mutex; never destroyed
+Plugin* Plugin::Get() {
+  static Plugin* loaded = nullptr;  // guarded by the mutex; never destroyed
   std::lock_guard guard(LoadMutex());
   if (loaded != nullptr) return loaded;
-  const char *path = getenv(kPluginVariable);
+  const char* path = getenv(kPluginVariable);
   if (path == nullptr || *path == '\0') {
     Fail(NRT_FAILURE, "%s is not set: it names the XLA CPU PJRT plugin (a .so file) that executes programs",
          kPluginVariable);
     return nullptr;
   }
-  auto *plugin = new Plugin;
+  auto* plugin = new Plugin;
   if (!plugin->Load(path)) {
     delete plugin;
     return nullptr;
@@ -68,8 +69,22 @@ Plugin *Plugin::Get() {
   return loaded = plugin;
 }
 
-Plugin *Plugin::WithClient() {
-  Plugin *plugin = Get();
+std::atomic<bool> Plugin::forked_{false};
+
+NRT_STATUS Plugin::FailForked(const char* function) {
+  return Fail(NRT_FAILURE,
+              "%s: this process was forked from one that uses the software NeuronCore; start it afresh "
+              "instead (multiprocessing: \"spawn\" or \"forkserver\")",
+              function);
+}
+
+Plugin* Plugin::WithClient() {
+  // Before any lock: in a forked child it may be held by a thread that is not there.
+  if (forked()) {
+    FailForked("neuroncore");
+    return nullptr;
+  }
+  Plugin* plugin = Get();
   if (plugin == nullptr) return nullptr;
   {
     std::lock_guard guard(LoadMutex());
@@ -79,16 +94,16 @@ Plugin *Plugin::WithClient() {
   return RegisterPendingKernels(*plugin) ? plugin : nullptr;
 }
 
-bool Plugin::Load(const std::string &path) {
+bool Plugin::Load(const std::string& path) {
   // XLA logs harmless things as errors (about processor features, for one). Its real errors reach the caller as text.
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
-  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     Fail(NRT_FAILURE, "cannot load the PJRT plugin named by %s: %s", kPluginVariable, dlerror());
     return false;
   }
-  auto *get_api = reinterpret_cast<const pjrt::Api *(*)()>(dlsym(library, "GetPjrtApi"));
-  const pjrt::Api *table = get_api == nullptr ? nullptr : get_api();
+  auto* get_api = reinterpret_cast<const pjrt::Api* (*)()>(dlsym(library, "GetPjrtApi"));
+  const pjrt::Api* table = get_api == nullptr ? nullptr : get_api();
   if (table == nullptr) {
     Fail(NRT_FAILURE, "%s=%s is not a PJRT plugin: it has no GetPjrtApi()", kPluginVariable, path.c_str());
     return false;
@@ -100,7 +115,7 @@ bool Plugin::Load(const std::string &path) {
          api_.version.major, api_.version.minor);
     return false;
   }
-  const std::pair<const char *, bool> required[] = {
+  const std::pair<const char*, bool> required[] = {
       {"PJRT_Error_Destroy", api_.error_destroy},
       {"PJRT_Error_Message", api_.error_message},
       {"PJRT_Client_Create", api_.client_create},
@@ -130,7 +145,7 @@ bool Plugin::Load(const std::string &path) {
   std::string file = path.substr(path.rfind('/') + 1);
   struct stat status = {};
   stat(path.c_str(), &status);
-  const char *xla_flags = getenv("XLA_FLAGS");
+  const char* xla_flags = getenv("XLA_FLAGS");
   std::string api_version = std::to_string(api_.version.major) + "." + std::to_string(api_.version.minor);
   // The size stands for the build of the plugin: its platform version is the same text in all of them.
   fingerprint_ = std::string("neuroncore-") + kVersion + ";neff=" + std::to_string(kNeffFormat) + ";plugin=" + file +
@@ -172,6 +187,7 @@ bool Plugin::CreateClient() {
     Fail(NRT_FAILURE, "the PJRT plugin %s has no device: %s", path_.c_str(), error.c_str());
     return false;
   }
+  pthread_atfork(nullptr, nullptr, [] { forked_ = true; });
   device_ = devices.devices[0];
   auto memory = pjrt::Arguments<pjrt::DeviceDefaultMemory>();
   memory.device = device_;
@@ -181,7 +197,7 @@ bool Plugin::CreateClient() {
   return true;
 }
 
-std::string Plugin::TakeError(pjrt::Error *error, int *code) const {
+std::string Plugin::TakeError(pjrt::Error* error, int* code) const {
   if (error == nullptr) return {};
   auto message = pjrt::Arguments<pjrt::ErrorMessage>();
   message.error = error;
@@ -199,11 +215,11 @@ std::string Plugin::TakeError(pjrt::Error *error, int *code) const {
   return text.empty() ? "(no message)" : text;
 }
 
-pjrt::LoadedExecutable *Plugin::Compile(const std::string &program, int optimize_level) const {
+pjrt::LoadedExecutable* Plugin::Compile(const std::string& program, int optimize_level) const {
   std::string error;
   CompileFlavor flavor = FlavorOf(program, optimize_level);
   if (flavor != CompileFlavor::kDefault && has_elementwise_flavor_) {
-    pjrt::LoadedExecutable *executable = CompileWith(program, CompileOptions(flavor), &error);
+    pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(flavor), &error);
     if (executable != nullptr) return executable;
     if (error.find("No such compile option") == std::string::npos) {
       Fail(NRT_FAILURE, "%s", error.c_str());
@@ -211,13 +227,13 @@ pjrt::LoadedExecutable *Plugin::Compile(const std::string &program, int optimize
     }
     has_elementwise_flavor_ = false;
   }
-  pjrt::LoadedExecutable *executable = CompileWith(program, CompileOptions(CompileFlavor::kDefault), &error);
+  pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(CompileFlavor::kDefault), &error);
   if (executable == nullptr) Fail(NRT_FAILURE, "%s", error.c_str());
   return executable;
 }
 
-pjrt::LoadedExecutable *Plugin::CompileWith(const std::string &text, const std::string &options,
-                                            std::string *error) const {
+pjrt::LoadedExecutable* Plugin::CompileWith(const std::string& text, const std::string& options,
+                                            std::string* error) const {
   auto program = pjrt::Arguments<pjrt::Program>();
   program.code = text.data();
   program.code_size = text.size();
@@ -237,7 +253,7 @@ bool Plugin::CanSerialize() const {
          api_.loaded_executable_get_executable != nullptr;
 }
 
-bool Plugin::Serialize(pjrt::LoadedExecutable *loaded, std::string *bytes) const {
+bool Plugin::Serialize(pjrt::LoadedExecutable* loaded, std::string* bytes) const {
   auto get = pjrt::Arguments<pjrt::LoadedExecutableGetExecutable>();
   get.loaded = loaded;
   std::string error = TakeError(api_.loaded_executable_get_executable(&get));
@@ -258,7 +274,7 @@ bool Plugin::Serialize(pjrt::LoadedExecutable *loaded, std::string *bytes) const
   return false;
 }
 
-pjrt::LoadedExecutable *Plugin::Deserialize(const char *bytes, size_t size) const {
+pjrt::LoadedExecutable* Plugin::Deserialize(const char* bytes, size_t size) const {
   auto load = pjrt::Arguments<pjrt::DeserializeAndLoad>();
   load.client = client_;
   load.bytes = bytes;
@@ -269,13 +285,13 @@ pjrt::LoadedExecutable *Plugin::Deserialize(const char *bytes, size_t size) cons
   return nullptr;
 }
 
-void Plugin::Destroy(pjrt::LoadedExecutable *executable) const {
+void Plugin::Destroy(pjrt::LoadedExecutable* executable) const {
   auto destroy = pjrt::Arguments<pjrt::LoadedExecutableDestroy>();
   destroy.executable = executable;
   TakeError(api_.loaded_executable_destroy(&destroy));
 }
 
-double Plugin::Cost(pjrt::LoadedExecutable *loaded, const char *property) const {
+double Plugin::Cost(pjrt::LoadedExecutable* loaded, const char* property) const {
   if (api_.executable_cost_analysis == nullptr || api_.loaded_executable_get_executable == nullptr) return -1;
   auto get = pjrt::Arguments<pjrt::LoadedExecutableGetExecutable>();
   get.loaded = loaded;
@@ -285,7 +301,7 @@ double Plugin::Cost(pjrt::LoadedExecutable *loaded, const char *property) const 
   double value = -1;
   if (TakeError(api_.executable_cost_analysis(&analysis)).empty()) {
     for (size_t i = 0; i < analysis.num_properties; ++i) {
-      const pjrt::NamedValue &entry = analysis.properties[i];
+      const pjrt::NamedValue& entry = analysis.properties[i];
       if (std::string(entry.name, entry.name_size) == property && entry.type == pjrt::kNamedFloat) {
         value = entry.float_value;
       }
@@ -300,7 +316,7 @@ double Plugin::Cost(pjrt::LoadedExecutable *loaded, const char *property) const 
 bool Plugin::CanAllocate() const { return api_.client_create_uninitialized_buffer != nullptr && memory_ != nullptr; }
 
 // Buffers are passed to programs as plain bytes: XLA's CPU client compares sizes, not shapes or types.
-pjrt::Buffer *Plugin::Allocate(size_t bytes) const {
+pjrt::Buffer* Plugin::Allocate(size_t bytes) const {
   const int64_t dims[] = {static_cast<int64_t>(bytes)};
   auto create = pjrt::Arguments<pjrt::ClientCreateUninitializedBuffer>();
   create.client = client_;
@@ -314,7 +330,7 @@ pjrt::Buffer *Plugin::Allocate(size_t bytes) const {
   return nullptr;
 }
 
-pjrt::Buffer *Plugin::View(void *data, size_t bytes) const {
+pjrt::Buffer* Plugin::View(void* data, size_t bytes) const {
   const int64_t dims[] = {static_cast<int64_t>(bytes)};
   auto create = pjrt::Arguments<pjrt::ClientCreateView>();
   create.client = client_;
@@ -323,20 +339,20 @@ pjrt::Buffer *Plugin::View(void *data, size_t bytes) const {
   create.num_dims = 1;
   create.element_type = static_cast<int>(pjrt::Type::kU8);
   create.device = device_;
-  create.on_delete = [](void *, void *) {};
+  create.on_delete = [](void*, void*) {};
   std::string error = TakeError(api_.client_create_view(&create));
   if (error.empty()) return create.buffer;
   Fail(NRT_FAILURE, "cannot create a view of %zu bytes: %s", bytes, error.c_str());
   return nullptr;
 }
 
-void Plugin::Destroy(pjrt::Buffer *buffer) const {
+void Plugin::Destroy(pjrt::Buffer* buffer) const {
   auto destroy = pjrt::Arguments<pjrt::BufferArgument>();
   destroy.buffer = buffer;
   TakeError(api_.buffer_destroy(&destroy));
 }
 
-void *Plugin::Pointer(pjrt::Buffer *buffer) const {
+void* Plugin::Pointer(pjrt::Buffer* buffer) const {
   auto get = pjrt::Arguments<pjrt::BufferPointer>();
   get.buffer = buffer;
   std::string error = TakeError(api_.buffer_unsafe_pointer(&get));
@@ -345,8 +361,8 @@ void *Plugin::Pointer(pjrt::Buffer *buffer) const {
   return nullptr;
 }
 
-bool Plugin::RegisterHandler(const std::string &name, pjrt::FfiError *(*handler)(pjrt::FfiCallFrame *)) const {
-  const pjrt::Extension *extension = extensions_;
+bool Plugin::RegisterHandler(const std::string& name, pjrt::FfiError* (*handler)(pjrt::FfiCallFrame*)) const {
+  const pjrt::Extension* extension = extensions_;
   while (extension != nullptr && extension->type != pjrt::kExtensionFfi) extension = extension->next;
   if (extension == nullptr) {
     Fail(NRT_FAILURE, "the PJRT plugin %s has no FFI extension: host kernels are not possible", path_.c_str());
@@ -356,10 +372,10 @@ bool Plugin::RegisterHandler(const std::string &name, pjrt::FfiError *(*handler)
   arguments.struct_size = sizeof(arguments);
   arguments.name = name.data();
   arguments.name_size = name.size();
-  arguments.handler = reinterpret_cast<void *>(handler);
+  arguments.handler = reinterpret_cast<void*>(handler);
   arguments.platform = "Host";
   arguments.platform_size = 4;
-  auto *ffi = reinterpret_cast<const pjrt::FfiExtension *>(extension);
+  auto* ffi = reinterpret_cast<const pjrt::FfiExtension*>(extension);
   std::string error = TakeError(ffi->register_handler(&arguments));
   if (error.empty()) return true;
   Fail(NRT_FAILURE, "cannot register the kernel %s: %s", name.c_str(), error.c_str());
@@ -368,17 +384,17 @@ bool Plugin::RegisterHandler(const std::string &name, pjrt::FfiError *(*handler)
 
 }  // namespace neuroncore
 
-NEURONCORE_EXPORT const char *neuroncore_fingerprint(void) {
-  neuroncore::Plugin *plugin = neuroncore::Plugin::Get();
+NEURONCORE_EXPORT const char* neuroncore_fingerprint(void) {
+  neuroncore::Plugin* plugin = neuroncore::Plugin::Get();
   return plugin == nullptr ? "" : plugin->fingerprint().c_str();
 }
 
-NEURONCORE_EXPORT const char *neuroncore_plugin_path(void) {
-  neuroncore::Plugin *plugin = neuroncore::Plugin::Get();
+NEURONCORE_EXPORT const char* neuroncore_plugin_path(void) {
+  neuroncore::Plugin* plugin = neuroncore::Plugin::Get();
   return plugin == nullptr ? "" : plugin->path().c_str();
 }
 
-NEURONCORE_EXPORT const char *neuroncore_description(void) {
-  neuroncore::Plugin *plugin = neuroncore::Plugin::Get();
+NEURONCORE_EXPORT const char* neuroncore_description(void) {
+  neuroncore::Plugin* plugin = neuroncore::Plugin::Get();
   return plugin == nullptr ? neuroncore::LastError() : plugin->description().c_str();
 }

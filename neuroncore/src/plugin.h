@@ -4,6 +4,8 @@
 // its one client.
 #pragma once
 
+#include <nrt/nrt_status.h>
+
 #include <atomic>
 #include <string>
 
@@ -15,47 +17,53 @@ class Plugin {
  public:
   // The loaded plugin, or null after Fail(). The first failure is final only for the environment it was seen with:
   // a changed TORCH_NEURONX_PJRT_PLUGIN is tried again.
-  static Plugin *Get();
+  static Plugin* Get();
   // The same, with the client created.
-  static Plugin *WithClient();
+  static Plugin* WithClient();
 
-  const pjrt::Api &api() const { return api_; }
-  const std::string &path() const { return path_; }
-  const std::string &fingerprint() const { return fingerprint_; }
-  const std::string &description() const { return description_; }
+  // Whether this process was forked from one that had a client: XLA's threads stayed behind, so nothing works here.
+  static bool forked() { return forked_.load(std::memory_order_relaxed); }
+  static NRT_STATUS FailForked(const char* function);
+
+  const pjrt::Api& api() const { return api_; }
+  const std::string& path() const { return path_; }
+  const std::string& fingerprint() const { return fingerprint_; }
+  const std::string& description() const { return description_; }
 
   // Destroys the error and returns its text; "" for null. `code` receives the PJRT error code.
-  std::string TakeError(pjrt::Error *error, int *code = nullptr) const;
+  std::string TakeError(pjrt::Error* error, int* code = nullptr) const;
 
   // All of the following return null (or false) after Fail().
-  pjrt::LoadedExecutable *Compile(const std::string &program, int optimize_level) const;
+  pjrt::LoadedExecutable* Compile(const std::string& program, int optimize_level) const;
   bool CanSerialize() const;
-  bool Serialize(pjrt::LoadedExecutable *executable, std::string *bytes) const;
-  pjrt::LoadedExecutable *Deserialize(const char *bytes, size_t size) const;
-  void Destroy(pjrt::LoadedExecutable *executable) const;
+  bool Serialize(pjrt::LoadedExecutable* executable, std::string* bytes) const;
+  pjrt::LoadedExecutable* Deserialize(const char* bytes, size_t size) const;
+  void Destroy(pjrt::LoadedExecutable* executable) const;
   // A property of the cost analysis ("flops", "bytes accessed"), negative if unknown.
-  double Cost(pjrt::LoadedExecutable *executable, const char *property) const;
+  double Cost(pjrt::LoadedExecutable* executable, const char* property) const;
 
   // Whether PJRT itself can allocate memory that we fill; otherwise buffers are views of host blocks.
   bool CanAllocate() const;
-  pjrt::Buffer *Allocate(size_t bytes) const;
-  pjrt::Buffer *View(void *data, size_t bytes) const;
-  void Destroy(pjrt::Buffer *buffer) const;
-  void *Pointer(pjrt::Buffer *buffer) const;
+  pjrt::Buffer* Allocate(size_t bytes) const;
+  pjrt::Buffer* View(void* data, size_t bytes) const;
+  void Destroy(pjrt::Buffer* buffer) const;
+  void* Pointer(pjrt::Buffer* buffer) const;
 
   // Registers an XLA FFI handler for the host platform.
-  bool RegisterHandler(const std::string &name, pjrt::FfiError *(*handler)(pjrt::FfiCallFrame *)) const;
+  bool RegisterHandler(const std::string& name, pjrt::FfiError* (*handler)(pjrt::FfiCallFrame*)) const;
 
  private:
-  bool Load(const std::string &path);
+  bool Load(const std::string& path);
   bool CreateClient();
-  pjrt::LoadedExecutable *CompileWith(const std::string &program, const std::string &options, std::string *error) const;
+  pjrt::LoadedExecutable* CompileWith(const std::string& program, const std::string& options, std::string* error) const;
+
+  static std::atomic<bool> forked_;
 
   pjrt::Api api_ = {};
-  const pjrt::Extension *extensions_ = nullptr;
-  pjrt::Client *client_ = nullptr;
-  pjrt::Device *device_ = nullptr;
-  pjrt::Memory *memory_ = nullptr;
+  const pjrt::Extension* extensions_ = nullptr;
+  pjrt::Client* client_ = nullptr;
+  pjrt::Device* device_ = nullptr;
+  pjrt::Memory* memory_ = nullptr;
   // Cleared by the first compile that finds the plugin without the option.
   mutable std::atomic<bool> has_elementwise_flavor_{true};
   std::string path_;

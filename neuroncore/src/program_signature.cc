@@ -83,7 +83,7 @@ class Cursor {
   }
 
   // The cursor stands on an opening bracket: takes everything up to the closing one, inclusive.
-  bool TakeBalanced(std::string_view *taken) {
+  bool TakeBalanced(std::string_view* taken) {
     size_t start = position_;
     int depth = 0;
     while (position_ < text_.size()) {
@@ -108,10 +108,9 @@ class Cursor {
   size_t position_;
 };
 
-bool ParseType(Cursor *cursor, TensorType *type) {
+bool ParseType(Cursor* cursor, TensorType* type) {
   if (!cursor->Take("tensor")) {
-    Fail(NRT_INVALID, "@main takes and returns ranked tensors; found something else at offset %zu",
-         cursor->position());
+    Fail(NRT_INVALID, "@main takes and returns ranked tensors; found something else at offset %zu", cursor->position());
     return false;
   }
   std::string_view body;
@@ -137,7 +136,7 @@ bool ParseType(Cursor *cursor, TensorType *type) {
     body.remove_prefix(i + 1);
   }
   body = body.substr(0, body.find(','));  // an encoding may follow
-  for (const ElementType &element : kElementTypes) {
+  for (const ElementType& element : kElementTypes) {
     if (element.name != body) continue;
     type->element_type = element.type;
     type->element_name = element.name;
@@ -149,7 +148,7 @@ bool ParseType(Cursor *cursor, TensorType *type) {
 }
 
 // Attributes and a location may follow a parameter or result.
-bool SkipDecorations(Cursor *cursor, int *aliased_output) {
+bool SkipDecorations(Cursor* cursor, int* aliased_output) {
   cursor->SkipSpace();
   if (cursor->peek() == '{') {
     std::string_view attributes;
@@ -194,14 +193,14 @@ size_t FindMain(std::string_view program) {
   return std::string_view::npos;
 }
 
-bool Malformed(const Cursor &cursor) {
+bool Malformed(const Cursor& cursor) {
   Fail(NRT_INVALID, "@main: cannot read its signature at offset %zu", cursor.position());
   return false;
 }
 
 }  // namespace
 
-bool ParseSignature(std::string_view program, ProgramSignature *signature) {
+bool ParseSignature(std::string_view program, ProgramSignature* signature) {
   size_t start = FindMain(program);
   if (start == std::string_view::npos) {
     Fail(NRT_INVALID, "the program has no function @main");
@@ -242,7 +241,7 @@ bool ParseSignature(std::string_view program, ProgramSignature *signature) {
     }
   }
   for (size_t i = 0; i < signature->parameters.size(); ++i) {
-    Parameter &parameter = signature->parameters[i];
+    Parameter& parameter = signature->parameters[i];
     if (parameter.aliased_output < 0) continue;
     size_t output = static_cast<size_t>(parameter.aliased_output);
     if (output >= signature->results.size() || signature->results[output].bytes != parameter.type.bytes) {
@@ -254,9 +253,9 @@ bool ParseSignature(std::string_view program, ProgramSignature *signature) {
   return true;
 }
 
-std::string AddScratchParameters(std::string_view program, const ProgramSignature &signature) {
+std::string AddScratchParameters(std::string_view program, const ProgramSignature& signature) {
   std::vector<bool> aliased(signature.results.size());
-  for (const Parameter &parameter : signature.parameters) {
+  for (const Parameter& parameter : signature.parameters) {
     if (parameter.aliased_output >= 0) aliased[static_cast<size_t>(parameter.aliased_output)] = true;
   }
   std::string added;

@@ -36,9 +36,9 @@ struct ProgramSignature {
 };
 
 // False after Fail().
-bool ParseSignature(std::string_view program, ProgramSignature *signature);
+bool ParseSignature(std::string_view program, ProgramSignature* signature);
 
 // Adds a scratch parameter for every large result that no parameter aliases. Returns the new program.
-std::string AddScratchParameters(std::string_view program, const ProgramSignature &signature);
+std::string AddScratchParameters(std::string_view program, const ProgramSignature& signature);
 
 }  // namespace neuroncore

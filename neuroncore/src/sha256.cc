@@ -23,15 +23,15 @@ std::array<uint32_t, 64> RoundConstants() {
   return constants;
 }
 
-const std::array<uint32_t, 64> &Constants() {
+const std::array<uint32_t, 64>& Constants() {
   static const std::array<uint32_t, 64> constants = RoundConstants();
   return constants;
 }
 
 }  // namespace
 
-void Sha256::Block(const uint8_t *block) {
-  const std::array<uint32_t, 64> &k = Constants();
+void Sha256::Block(const uint8_t* block) {
+  const std::array<uint32_t, 64>& k = Constants();
   uint32_t w[64];
   for (int i = 0; i < 16; ++i) {
     w[i] = uint32_t(block[4 * i]) << 24 | uint32_t(block[4 * i + 1]) << 16 | uint32_t(block[4 * i + 2]) << 8 |
@@ -55,8 +55,8 @@ void Sha256::Block(const uint8_t *block) {
   for (int i = 0; i < 8; ++i) state_[i] += added[i];
 }
 
-void Sha256::Update(const void *data, size_t size) {
-  const uint8_t *bytes = static_cast<const uint8_t *>(data);
+void Sha256::Update(const void* data, size_t size) {
+  const uint8_t* bytes = static_cast<const uint8_t*>(data);
   total_ += size;
   while (size > 0) {
     if (pending_size_ == 0 && size >= 64) {
@@ -88,7 +88,7 @@ Sha256::Digest Sha256::Finish() {
   return digest;
 }
 
-Sha256::Digest Sha256::Of(const void *data, size_t size) {
+Sha256::Digest Sha256::Of(const void* data, size_t size) {
   Sha256 hash;
   hash.Update(data, size);
   return hash.Finish();

@@ -15,14 +15,14 @@ class Sha256 {
  public:
   using Digest = std::array<uint8_t, 32>;
 
-  void Update(const void *data, size_t size);
+  void Update(const void* data, size_t size);
   Digest Finish();
 
-  static Digest Of(const void *data, size_t size);
+  static Digest Of(const void* data, size_t size);
   static std::string Hex(std::string_view data);
 
  private:
-  void Block(const uint8_t *block);
+  void Block(const uint8_t* block);
 
   std::array<uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};

@@ -13,38 +13,38 @@ namespace {
 
 constexpr size_t kMaximumViews = 32;
 
-Slab<Storage> &Slabs() {
-  static auto *slab = new Slab<Storage>;
+Slab<Storage>& Slabs() {
+  static auto* slab = new Slab<Storage>;
   return *slab;
 }
 
 }  // namespace
 
-Storage *Storage::Allocate(Core *core, size_t bytes) {
-  if (Storage *recycled = core->pool.Take(bytes)) return recycled;
-  const Plugin &plugin = *core->plugin;
+Storage* Storage::Allocate(Core* core, size_t bytes) {
+  if (Storage* recycled = core->pool.Take(bytes)) return recycled;
+  const Plugin& plugin = *core->plugin;
   if (plugin.CanAllocate()) {
-    pjrt::Buffer *handle = plugin.Allocate(bytes);
+    pjrt::Buffer* handle = plugin.Allocate(bytes);
     return handle == nullptr ? nullptr : Adopt(core, handle, bytes);
   }
-  void *block = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+  void* block = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (block == nullptr) {
     Fail(NRT_RESOURCE, "cannot allocate %zu bytes of host memory", bytes);
     return nullptr;
   }
-  pjrt::Buffer *handle = plugin.View(block, bytes);
+  pjrt::Buffer* handle = plugin.View(block, bytes);
   if (handle == nullptr) {
     std::free(block);
     return nullptr;
   }
-  Storage *storage = Adopt(core, handle, bytes);
+  Storage* storage = Adopt(core, handle, bytes);
   storage->host_block_ = block;
-  storage->data_ = static_cast<char *>(block);
+  storage->data_ = static_cast<char*>(block);
   return storage;
 }
 
-Storage *Storage::Adopt(Core *core, pjrt::Buffer *handle, size_t bytes) {
-  Storage *storage = Slabs().New();
+Storage* Storage::Adopt(Core* core, pjrt::Buffer* handle, size_t bytes) {
+  Storage* storage = Slabs().New();
   storage->core = core;
   storage->handle = handle;
   storage->bytes = bytes;
@@ -63,20 +63,20 @@ void Storage::Destroy() {
   Slabs().Free(this);
 }
 
-char *Storage::data() {
-  char *pointer = data_.load(std::memory_order_relaxed);
+char* Storage::data() {
+  char* pointer = data_.load(std::memory_order_relaxed);
   if (pointer == nullptr && handle != nullptr) {
-    pointer = static_cast<char *>(core->plugin->Pointer(handle));
+    pointer = static_cast<char*>(core->plugin->Pointer(handle));
     data_.store(pointer, std::memory_order_relaxed);
   }
   return pointer;
 }
 
-void Storage::ReplaceHandle(pjrt::Buffer *returned) {
+void Storage::ReplaceHandle(pjrt::Buffer* returned) {
   core->plugin->Destroy(handle);
   handle = returned;
   // PJRT returns donated memory in place, but does not promise it.
-  char *now = static_cast<char *>(core->plugin->Pointer(returned));
+  char* now = static_cast<char*>(core->plugin->Pointer(returned));
   if (now == data_.load(std::memory_order_relaxed)) return;
   data_ = now;
   DropViews();
@@ -89,12 +89,12 @@ void Storage::Forget() {
   data_ = nullptr;
 }
 
-pjrt::Buffer *Storage::View(size_t offset, size_t size) {
-  for (const CachedView &view : views_) {
+pjrt::Buffer* Storage::View(size_t offset, size_t size) {
+  for (const CachedView& view : views_) {
     if (view.offset == offset && view.size == size) return view.handle;
   }
-  char *base = data();
-  pjrt::Buffer *created = base == nullptr ? nullptr : core->plugin->View(base + offset, size);
+  char* base = data();
+  pjrt::Buffer* created = base == nullptr ? nullptr : core->plugin->View(base + offset, size);
   if (created == nullptr) return nullptr;
   core->counters.views_created.Add(1);
   if (views_.size() < kMaximumViews) {
@@ -103,22 +103,22 @@ pjrt::Buffer *Storage::View(size_t offset, size_t size) {
   }
   // Round robin. An execution with more views of one block than this would evict its own operands, so such an
   // execution keeps what it evicts until it has ended.
-  CachedView &evicted = views_[next_evicted_++ % kMaximumViews];
+  CachedView& evicted = views_[next_evicted_++ % kMaximumViews];
   core->evicted_views.push_back(evicted.handle);
   evicted = {offset, size, created};
   return created;
 }
 
 void Storage::DropViews() {
-  for (const CachedView &view : views_) core->plugin->Destroy(view.handle);
+  for (const CachedView& view : views_) core->plugin->Destroy(view.handle);
   views_.clear();
 }
 
-Storage *StoragePool::Take(size_t bytes) {
+Storage* StoragePool::Take(size_t bytes) {
   if (bytes < kMinimum || bytes_.load(std::memory_order_relaxed) < bytes) return nullptr;
   std::lock_guard guard(mutex_);
   for (size_t i = blocks_.size(); i-- > 0;) {
-    Storage *block = blocks_[i];
+    Storage* block = blocks_[i];
     if (block->bytes != bytes) continue;
     blocks_.erase(blocks_.begin() + static_cast<ptrdiff_t>(i));
     bytes_ -= bytes;
@@ -128,9 +128,9 @@ Storage *StoragePool::Take(size_t bytes) {
   return nullptr;
 }
 
-bool StoragePool::Put(Storage *storage) {
+bool StoragePool::Put(Storage* storage) {
   if (storage->bytes < kMinimum || storage->bytes > limit_) return false;
-  std::vector<Storage *> displaced;
+  std::vector<Storage*> displaced;
   {
     std::lock_guard guard(mutex_);
     size_t count = 0;
@@ -143,18 +143,18 @@ bool StoragePool::Put(Storage *storage) {
     blocks_.push_back(storage);
     bytes_ = total;
   }
-  for (Storage *block : displaced) block->Destroy();
+  for (Storage* block : displaced) block->Destroy();
   return true;
 }
 
 void StoragePool::Clear() {
-  std::vector<Storage *> blocks;
+  std::vector<Storage*> blocks;
   {
     std::lock_guard guard(mutex_);
     blocks.swap(blocks_);
     bytes_ = 0;
   }
-  for (Storage *block : blocks) block->Destroy();
+  for (Storage* block : blocks) block->Destroy();
 }
 
 }  // namespace neuroncore

@@ -30,7 +30,7 @@ static_assert(sizeof(Entry) == kBlock);
 unsigned Checksum(Entry entry) {
   memset(entry.checksum, ' ', sizeof(entry.checksum));
   unsigned sum = 0;
-  for (size_t i = 0; i < kBlock; ++i) sum += reinterpret_cast<const unsigned char *>(&entry)[i];
+  for (size_t i = 0; i < kBlock; ++i) sum += reinterpret_cast<const unsigned char*>(&entry)[i];
   return sum;
 }
 
@@ -38,7 +38,7 @@ size_t Padded(size_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
 }  // namespace
 
-void TarWriter::Add(const std::string &name, std::string_view content) {
+void TarWriter::Add(const std::string& name, std::string_view content) {
   Entry entry = {};
   snprintf(entry.name, sizeof(entry.name), "%s", name.c_str());
   // Fixed owner and time: equal programs give equal archives.
@@ -52,7 +52,7 @@ void TarWriter::Add(const std::string &name, std::string_view content) {
   memcpy(entry.version, "00", 2);
   snprintf(entry.checksum, sizeof(entry.checksum), "%06o", Checksum(entry));
   entry.checksum[7] = ' ';
-  bytes_.append(reinterpret_cast<const char *>(&entry), sizeof(entry));
+  bytes_.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
   bytes_.append(content);
   bytes_.resize(Padded(bytes_.size()));
 }
@@ -62,7 +62,7 @@ std::string TarWriter::Finish() {
   return std::move(bytes_);
 }
 
-bool ReadTar(std::string_view archive, std::map<std::string, std::string_view> *files) {
+bool ReadTar(std::string_view archive, std::map<std::string, std::string_view>* files) {
   while (archive.size() >= kBlock) {
     Entry entry;
     memcpy(&entry, archive.data(), kBlock);

@@ -11,7 +11,7 @@ namespace neuroncore {
 
 class TarWriter {
  public:
-  void Add(const std::string &name, std::string_view content);
+  void Add(const std::string& name, std::string_view content);
   std::string Finish();
 
  private:
@@ -19,6 +19,6 @@ class TarWriter {
 };
 
 // The regular files of an archive by name; the views point into `archive`. False if the archive is damaged.
-bool ReadTar(std::string_view archive, std::map<std::string, std::string_view> *files);
+bool ReadTar(std::string_view archive, std::map<std::string, std::string_view>* files);
 
 }  // namespace neuroncore

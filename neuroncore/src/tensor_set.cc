@@ -13,15 +13,15 @@ namespace {
 
 constexpr size_t kMaximumSlots = 1 << 16;
 
-Slab<TensorSet> &Sets() {
-  static auto *slab = new Slab<TensorSet>;
+Slab<TensorSet>& Sets() {
+  static auto* slab = new Slab<TensorSet>;
   return *slab;
 }
 
 // The slot number of "input12" for prefix "input"; -1 for any other name, also "input012".
-ptrdiff_t SlotOf(const char *name, const char *prefix, size_t prefix_size) {
+ptrdiff_t SlotOf(const char* name, const char* prefix, size_t prefix_size) {
   if (strncmp(name, prefix, prefix_size) != 0) return -1;
-  const char *digit = name + prefix_size;
+  const char* digit = name + prefix_size;
   if (*digit < '0' || *digit > '9' || (*digit == '0' && digit[1] != '\0')) return -1;
   size_t slot = 0;
   for (; *digit >= '0' && *digit <= '9'; ++digit) {
@@ -32,8 +32,8 @@ ptrdiff_t SlotOf(const char *name, const char *prefix, size_t prefix_size) {
 }
 
 // Where `name` is kept; with `create` the place is made, otherwise it may be null.
-TensorSet::Entry *Find(TensorSet *set, const char *name, bool create) {
-  std::vector<TensorSet::Entry> *slots = &set->inputs;
+TensorSet::Entry* Find(TensorSet* set, const char* name, bool create) {
+  std::vector<TensorSet::Entry>* slots = &set->inputs;
   ptrdiff_t slot = SlotOf(name, "input", 5);
   if (slot < 0) {
     slots = &set->outputs;
@@ -54,8 +54,8 @@ TensorSet::Entry *Find(TensorSet *set, const char *name, bool create) {
 
 }  // namespace
 
-TensorSet *GetTensorSet(const char *function, const void *handle) {
-  auto *set = static_cast<TensorSet *>(const_cast<void *>(handle));
+TensorSet* GetTensorSet(const char* function, const void* handle) {
+  auto* set = static_cast<TensorSet*>(const_cast<void*>(handle));
   if (set != nullptr && set->magic == kTensorSetMagic) return set;
   Fail(NRT_INVALID_HANDLE, set == nullptr ? "%s: null tensor set" : "%s: not a live tensor set", function);
   return nullptr;
@@ -65,31 +65,31 @@ TensorSet *GetTensorSet(const char *function, const void *handle) {
 
 using namespace neuroncore;
 
-NEURONCORE_EXPORT NRT_STATUS nrt_allocate_tensor_set(nrt_tensor_set_t **set) {
-  constexpr const char *kName = "nrt_allocate_tensor_set";
+NEURONCORE_EXPORT NRT_STATUS nrt_allocate_tensor_set(nrt_tensor_set_t** set) {
+  constexpr const char* kName = "nrt_allocate_tensor_set";
   return Guarded(kName, [&]() -> NRT_STATUS {
     if (NRT_STATUS status = CheckRunning(kName)) return status;
     if (set == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
-    TensorSet *created = Sets().New();
+    TensorSet* created = Sets().New();
     created->magic = kTensorSetMagic;
     *set = created;
     return NRT_SUCCESS;
   });
 }
 
-NEURONCORE_EXPORT void nrt_destroy_tensor_set(nrt_tensor_set_t **set) {
-  if (set == nullptr || *set == nullptr) return;
-  TensorSet *object = GetTensorSet("nrt_destroy_tensor_set", *set);
+NEURONCORE_EXPORT void nrt_destroy_tensor_set(nrt_tensor_set_t** set) {
+  if (set == nullptr || *set == nullptr || Plugin::forked()) return;
+  TensorSet* object = GetTensorSet("nrt_destroy_tensor_set", *set);
   *set = nullptr;
   if (object != nullptr) Sets().Free(object);
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_add_tensor_to_tensor_set(nrt_tensor_set_t *set, const char *name,
-                                                          nrt_tensor_t *tensor) {
-  constexpr const char *kName = "nrt_add_tensor_to_tensor_set";
+NEURONCORE_EXPORT NRT_STATUS nrt_add_tensor_to_tensor_set(nrt_tensor_set_t* set, const char* name,
+                                                          nrt_tensor_t* tensor) {
+  constexpr const char* kName = "nrt_add_tensor_to_tensor_set";
   return Guarded(kName, [&]() -> NRT_STATUS {
-    TensorSet *object = GetTensorSet(kName, set);
-    Tensor *added = object == nullptr ? nullptr : GetTensor(kName, tensor);
+    TensorSet* object = GetTensorSet(kName, set);
+    Tensor* added = object == nullptr ? nullptr : GetTensor(kName, tensor);
     if (added == nullptr) return NRT_INVALID_HANDLE;
     if (name == nullptr || *name == '\0') return Fail(NRT_INVALID, "%s: the tensor needs a name", kName);
     *Find(object, name, true) = {added, added->serial};
@@ -97,15 +97,15 @@ NEURONCORE_EXPORT NRT_STATUS nrt_add_tensor_to_tensor_set(nrt_tensor_set_t *set,
   });
 }
 
-NEURONCORE_EXPORT NRT_STATUS nrt_get_tensor_from_tensor_set(nrt_tensor_set_t *set, const char *name,
-                                                            nrt_tensor_t **tensor) {
-  constexpr const char *kName = "nrt_get_tensor_from_tensor_set";
-  TensorSet *object = GetTensorSet(kName, set);
+NEURONCORE_EXPORT NRT_STATUS nrt_get_tensor_from_tensor_set(nrt_tensor_set_t* set, const char* name,
+                                                            nrt_tensor_t** tensor) {
+  constexpr const char* kName = "nrt_get_tensor_from_tensor_set";
+  TensorSet* object = GetTensorSet(kName, set);
   if (object == nullptr) return NRT_INVALID_HANDLE;
   if (name == nullptr || tensor == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
-  TensorSet::Entry *entry = Find(object, name, false);
-  Tensor *found = entry == nullptr ? nullptr : entry->live();
+  TensorSet::Entry* entry = Find(object, name, false);
+  Tensor* found = entry == nullptr ? nullptr : entry->live();
   if (found == nullptr) return Fail(NRT_FAILURE, "%s: the set has no live tensor named %s", kName, name);
-  *tensor = reinterpret_cast<nrt_tensor_t *>(found);
+  *tensor = reinterpret_cast<nrt_tensor_t*>(found);
   return NRT_SUCCESS;
 }

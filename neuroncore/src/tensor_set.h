@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor sets: "input7" and "output7" are array slots, so that a launch looks nothing up; other names are kept in a map.
+// Tensor sets: "input7" and "output7" are array slots, so that a launch looks nothing up; other names are kept in a
+// map.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@ constexpr uint64_t kTensorSetMagic = 0x74656e736f727365;
 
 struct TensorSet {
   struct Entry {
-    Tensor *tensor = nullptr;
+    Tensor* tensor = nullptr;
     uint64_t serial = 0;  // of the tensor when it was added
 
     // Null if the tensor has been freed since.
-    Tensor *live() const {
+    Tensor* live() const {
       return tensor != nullptr && tensor->magic == kTensorMagic && tensor->serial == serial ? tensor : nullptr;
     }
   };
@@ -32,6 +33,6 @@ struct TensorSet {
 };
 
 // The live set behind a handle, or null after Fail().
-TensorSet *GetTensorSet(const char *function, const void *handle);
+TensorSet* GetTensorSet(const char* function, const void* handle);
 
 }  // namespace neuroncore

@@ -14,11 +14,11 @@ namespace {
 struct Meeting {
   std::mutex mutex;
   std::condition_variable all_here;
-  std::vector<const void *> offered;
+  std::vector<const void*> offered;
   int waiting = 0;
   int round = 0;
 
-  void Meet(int rank, int size, const void *pointer, const std::function<void(const std::vector<const void *> &)> &use) {
+  void Meet(int rank, int size, const void* pointer, const std::function<void(const std::vector<const void*>&)>& use) {
     for (int phase = 0; phase < 2; ++phase) {  // offer, then leave together: nobody's memory goes while it is read
       std::unique_lock lock(mutex);
       offered.resize(static_cast<size_t>(size));
@@ -40,7 +40,7 @@ Meeting meeting;
 thread_local int this_rank = 0;
 constexpr int kRanks = 2;
 
-int DescribeGroup(void *, neuroncore_group_t *group, char *error, size_t error_size) {
+int DescribeGroup(void*, neuroncore_group_t* group, char* error, size_t error_size) {
   if (group->id == 9) {
     snprintf(error, error_size, "no group nine");
     return 1;
@@ -50,31 +50,31 @@ int DescribeGroup(void *, neuroncore_group_t *group, char *error, size_t error_s
   return 0;
 }
 
-int AllReduce(void *, const neuroncore_group_t *group, neuroncore_reduce_t op, int32_t type, const void *input,
-              void *output, size_t count, char *error, size_t error_size) {
+int AllReduce(void*, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t type, const void* input,
+              void* output, size_t count, char* error, size_t error_size) {
   if (type != NEURONCORE_TYPE_F32 || op != NEURONCORE_REDUCE_SUM) {
     snprintf(error, error_size, "only sums of f32");
     return 1;
   }
   std::vector<float> total(count);
-  meeting.Meet(group->rank, group->size, input, [&](const std::vector<const void *> &all) {
-    for (const void *one : all) {
-      for (size_t i = 0; i < count; ++i) total[i] += static_cast<const float *>(one)[i];
+  meeting.Meet(group->rank, group->size, input, [&](const std::vector<const void*>& all) {
+    for (const void* one : all) {
+      for (size_t i = 0; i < count; ++i) total[i] += static_cast<const float*>(one)[i];
     }
   });
   memcpy(output, total.data(), count * 4);
   return 0;
 }
 
-int AllGather(void *, const neuroncore_group_t *group, const void *input, void *output, size_t bytes, char *, size_t) {
-  meeting.Meet(group->rank, group->size, input, [&](const std::vector<const void *> &all) {
-    for (size_t i = 0; i < all.size(); ++i) memcpy(static_cast<char *>(output) + i * bytes, all[i], bytes);
+int AllGather(void*, const neuroncore_group_t* group, const void* input, void* output, size_t bytes, char*, size_t) {
+  meeting.Meet(group->rank, group->size, input, [&](const std::vector<const void*>& all) {
+    for (size_t i = 0; i < all.size(); ++i) memcpy(static_cast<char*>(output) + i * bytes, all[i], bytes);
   });
   return 0;
 }
 
-int Barrier(void *, const neuroncore_group_t *group, char *, size_t) {
-  meeting.Meet(group->rank, group->size, nullptr, [](const std::vector<const void *> &) {});
+int Barrier(void*, const neuroncore_group_t* group, char*, size_t) {
+  meeting.Meet(group->rank, group->size, nullptr, [](const std::vector<const void*>&) {});
   return 0;
 }
 
@@ -91,7 +91,7 @@ struct Transport {
   ~Transport() { neuroncore_set_collectives(nullptr); }
 };
 
-void OnRanks(const std::function<void(int)> &body) {
+void OnRanks(const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   std::vector<int> good(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -100,19 +100,19 @@ void OnRanks(const std::function<void(int)> &body) {
       try {
         body(rank);
         good[static_cast<size_t>(rank)] = 1;
-      } catch (const check::Failure &) {
+      } catch (const check::Failure&) {
       }
     });
   }
-  for (std::thread &thread : threads) thread.join();
+  for (std::thread& thread : threads) thread.join();
   for (int ok : good) CHECK_EQ(ok, 1);
 }
 
-std::string Call(const std::string &kernel, const std::string &config, const std::string &from, const std::string &to) {
+std::string Call(const std::string& kernel, const std::string& config, const std::string& from, const std::string& to) {
   return programs::Module("(%x: " + from + ") -> " + to,
                           "    %0 = stablehlo.custom_call @neuroncore." + kernel +
-                              "(%x) {api_version = 4 : i32, backend_config = {config = \"" + config + "\"}} : (" + from +
-                              ") -> " + to + "\n    return %0 : " + to + "\n");
+                              "(%x) {api_version = 4 : i32, backend_config = {config = \"" + config + "\"}} : (" +
+                              from + ") -> " + to + "\n    return %0 : " + to + "\n");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ using Floats = std::vector<float>;
 
 namespace {
 
-constexpr const char *kAlias = " {tf.aliasing_output = 0 : i32}";
+constexpr const char* kAlias = " {tf.aliasing_output = 0 : i32}";
 constexpr size_t kLarge = size_t{1} << 19;  // elements; 2 MiB, so that scratch parameters are added
 const std::string kLargeType = "tensor<" + std::to_string(kLarge) + "xf32>";
 
@@ -115,7 +115,7 @@ TEST(more_views_of_one_tensor_in_a_launch_than_are_kept) {
   Model sum(programs::Module(signature + ") -> tensor<16xf32>", body + "    return " + total + " : tensor<16xf32>\n"));
   Tensor parent(Filled(16 * kCount, 1)), out(64);
   std::vector<Tensor> slices;
-  std::vector<const Tensor *> inputs;
+  std::vector<const Tensor*> inputs;
   slices.reserve(kCount);
   for (size_t i = 0; i < kCount; ++i) inputs.push_back(&slices.emplace_back(parent, 64 * i, 64));
   for (int round = 0; round < 3; ++round) {
@@ -170,7 +170,7 @@ TEST(pinned_tensors_are_written_in_place) {
   Model plain(programs::Add("tensor<8xf32>"));
   Model aliased(programs::Add("tensor<8xf32>", kAlias));
   Tensor x(Filled(8, 1)), y(Filled(8, 2)), out(32);
-  auto *window = static_cast<float *>(nrt_tensor_get_va(out.handle));
+  auto* window = static_cast<float*>(nrt_tensor_get_va(out.handle));
   plain.Run({&x, &y}, {&out});
   CHECK_EQ(window[7], 3.0f);
   aliased.Run({&out, &y}, {&out});
@@ -262,9 +262,10 @@ TEST(one_tensor_as_two_outputs_takes_the_last) {
 }
 
 TEST(swapping_tensors_through_one_program) {
-  Model swap(programs::Module("(%x: tensor<4xf32> {tf.aliasing_output = 1 : i32}, %y: tensor<4xf32> "
-                              "{tf.aliasing_output = 0 : i32}) -> (tensor<4xf32>, tensor<4xf32>)",
-                              "    return %y, %x : tensor<4xf32>, tensor<4xf32>\n"));
+  Model swap(
+      programs::Module("(%x: tensor<4xf32> {tf.aliasing_output = 1 : i32}, %y: tensor<4xf32> "
+                       "{tf.aliasing_output = 0 : i32}) -> (tensor<4xf32>, tensor<4xf32>)",
+                       "    return %y, %x : tensor<4xf32>, tensor<4xf32>\n"));
   Tensor x(Floats{1, 2, 3, 4}), y(Floats{5, 6, 7, 8});
   swap.Run({&x, &y}, {&x, &y});
   CHECK(x.Floats() == (Floats{5, 6, 7, 8}));
@@ -309,7 +310,7 @@ TEST(wrong_launches_are_refused) {
   in.Add("input1", x);
   OK(nrt_execute(add.handle, in.handle, outs.handle));
   CHECK(out.Floats() == (Floats{2, 4, 6, 8}));
-  nrt_model_t *unloaded = add.handle;
+  nrt_model_t* unloaded = add.handle;
   OK(nrt_unload(add.handle));
   add.handle = nullptr;
   FAILS(nrt_execute(unloaded, in.handle, outs.handle), NRT_INVALID_HANDLE);
@@ -343,7 +344,7 @@ TEST(two_cores) {
 
 TEST(model_tensor_info) {
   Model norm(programs::LayerNorm(2, 3));
-  nrt_tensor_info_array_t *info;
+  nrt_tensor_info_array_t* info;
   OK(nrt_get_model_tensor_info(norm.handle, &info));
   CHECK_EQ(info->tensor_count, 4u);
   CHECK_EQ(std::string(info->tensor_array[0].name), "input0");

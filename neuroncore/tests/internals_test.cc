@@ -13,13 +13,13 @@ using namespace neuroncore;
 
 namespace {
 
-ProgramSignature Parse(const std::string &text) {
+ProgramSignature Parse(const std::string& text) {
   ProgramSignature signature;
   if (!ParseSignature(text, &signature)) check::Fail(__FILE__, __LINE__, LastError() + ("\n" + text));
   return signature;
 }
 
-bool Refused(const std::string &text) {
+bool Refused(const std::string& text) {
   ProgramSignature signature;
   return !ParseSignature(text, &signature);
 }
@@ -27,8 +27,8 @@ bool Refused(const std::string &text) {
 }  // namespace
 
 TEST(a_plain_signature) {
-  ProgramSignature s = Parse(
-      "module @add {\n  func.func public @main(%arg0: tensor<4x8xf32>, %arg1: tensor<i64>) -> tensor<4xbf16> {");
+  ProgramSignature s =
+      Parse("module @add {\n  func.func public @main(%arg0: tensor<4x8xf32>, %arg1: tensor<i64>) -> tensor<4xbf16> {");
   CHECK_EQ(s.module_name, "add");
   CHECK_EQ(s.parameters.size(), 2u);
   CHECK_EQ(s.num_inputs, 2u);
@@ -79,7 +79,7 @@ TEST(what_cannot_be_read_is_refused) {
 }
 
 TEST(scratch_parameters) {
-  auto add = [](const std::string &text) { return AddScratchParameters(text, Parse(text)); };
+  auto add = [](const std::string& text) { return AddScratchParameters(text, Parse(text)); };
   std::string small = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32>";
   CHECK_EQ(add(small), small);
   std::string large = add("func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<1048576xi8>) {");
@@ -125,8 +125,8 @@ TEST(tar_round_trip) {
 }
 
 TEST(json) {
-  for (const char *text : {"{}", " {\"a\": [1, {\"b\": \"}\"}]} ", "{\"\\\"\": 1}"}) CHECK(IsJsonObject(text));
-  for (const char *text : {"", "[]", "{", "{}}", "{} {}", "{\"a}", "1"}) CHECK(!IsJsonObject(text));
+  for (const char* text : {"{}", " {\"a\": [1, {\"b\": \"}\"}]} ", "{\"\\\"\": 1}"}) CHECK(IsJsonObject(text));
+  for (const char* text : {"", "[]", "{", "{}}", "{} {}", "{\"a}", "1"}) CHECK(!IsJsonObject(text));
   JsonWriter json;
   json.BeginObject();
   json.MembersOf("{ \"x\": 1 }");

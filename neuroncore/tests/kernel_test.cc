@@ -8,12 +8,14 @@
 
 namespace {
 
-std::string CustomCall(const std::string &name, const std::string &config, const std::string &type,
-                       const std::string &result = "") {
+std::string CustomCall(const std::string& name, const std::string& config, const std::string& type,
+                       const std::string& result = "") {
   std::string to = result.empty() ? type : result;
-  return programs::Module("(%x: " + type + ") -> " + to,
-                          "    %0 = stablehlo.custom_call @" + name + "(%x) {api_version = 4 : i32, backend_config = "
-                          "{config = \"" + config + "\"}} : (" + type + ") -> " + to + "\n    return %0 : " + to + "\n");
+  return programs::Module("(%x: " + type + ") -> " + to, "    %0 = stablehlo.custom_call @" + name +
+                                                             "(%x) {api_version = 4 : i32, backend_config = "
+                                                             "{config = \"" +
+                                                             config + "\"}} : (" + type + ") -> " + to +
+                                                             "\n    return %0 : " + to + "\n");
 }
 
 struct Seen {
@@ -24,27 +26,27 @@ struct Seen {
 };
 
 // Multiplies f32 by the number in config.
-int Scale(void *context, const neuroncore_kernel_call_t *call, char *, size_t) {
-  auto *seen = static_cast<Seen *>(context);
+int Scale(void* context, const neuroncore_kernel_call_t* call, char*, size_t) {
+  auto* seen = static_cast<Seen*>(context);
   ++seen->calls;
   seen->config = call->config;
   seen->input = call->inputs[0];
   seen->dims.assign(call->inputs[0].dims, call->inputs[0].dims + call->inputs[0].rank);
   size_t count = 1;
   for (int64_t extent : seen->dims) count *= static_cast<size_t>(extent);
-  auto *from = static_cast<const float *>(call->inputs[0].data);
-  auto *to = static_cast<float *>(call->outputs[0].data);
+  auto* from = static_cast<const float*>(call->inputs[0].data);
+  auto* to = static_cast<float*>(call->outputs[0].data);
   float factor = call->config[0] == '\0' ? 1.0f : std::stof(call->config);
   for (size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
   return 0;
 }
 
-int Broken(void *, const neuroncore_kernel_call_t *, char *error, size_t error_size) {
+int Broken(void*, const neuroncore_kernel_call_t*, char* error, size_t error_size) {
   snprintf(error, error_size, "the kernel is %s", "broken");
   return 1;
 }
 
-int Throwing(void *, const neuroncore_kernel_call_t *, char *, size_t) { throw std::runtime_error("thrown"); }
+int Throwing(void*, const neuroncore_kernel_call_t*, char*, size_t) { throw std::runtime_error("thrown"); }
 
 Seen seen;
 
@@ -128,12 +130,12 @@ TEST(kernels_that_cannot_be_registered) {
 
 TEST(unknown_kernels_do_not_compile_or_run) {
   std::string program = CustomCall("test.unknown", "", "tensor<1xf32>");
-  void *neff = nullptr;
+  void* neff = nullptr;
   size_t size;
-  char *error = nullptr;
+  char* error = nullptr;
   NRT_STATUS status = neuroncore_compile(program.data(), program.size(), nullptr, 0, &neff, &size, &error);
   if (status == NRT_SUCCESS) {
-    nrt_model_t *model;
+    nrt_model_t* model;
     status = nrt_load(neff, size, 0, 1, &model);
     if (status == NRT_SUCCESS) {
       Tensor x(std::vector<float>{1}), out(4);

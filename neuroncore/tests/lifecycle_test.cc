@@ -3,15 +3,17 @@
 // nrt_init ... nrt_close, the cores of a process, and what answers before and after.
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "device.h"
 
 TEST(before_init_everything_answers_uninitialized) {
-  nrt_tensor_t *tensor;
+  nrt_tensor_t* tensor;
   FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 4, nullptr, &tensor), NRT_UNINITIALIZED);
-  nrt_tensor_set_t *set;
+  nrt_tensor_set_t* set;
   FAILS(nrt_allocate_tensor_set(&set), NRT_UNINITIALIZED);
-  nrt_model_t *model;
+  nrt_model_t* model;
   FAILS(nrt_load("x", 1, 0, 1, &model), NRT_UNINITIALIZED);
   FAILS(nrt_execute(nullptr, nullptr, nullptr), NRT_UNINITIALIZED);
   nrt_vnc_memory_stats_t stats;
@@ -69,7 +71,7 @@ uint32_t VisibleCores() {
 
 TEST(visible_cores) {
   struct {
-    const char *text;
+    const char* text;
     uint32_t count;
     int first;
   } good[] = {{"0", 1, 0}, {"0-3", 4, 0}, {"2,3", 2, 2}, {"1,2-4,5", 5, 1}, {"7", 1, 7}};
@@ -83,11 +85,11 @@ TEST(visible_cores) {
       OK(nrt_tensor_get_device_allocation_info(tensor.handle, &info));
       CHECK_EQ(info.hbm_index, first + static_cast<int>(count) - 1);
     }
-    nrt_tensor_t *beyond;
+    nrt_tensor_t* beyond;
     FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, static_cast<int>(count), 4, nullptr, &beyond), NRT_INVALID);
     nrt_close();
   }
-  for (const char *text : {"3,5", "3-1", "1,1", "2,1", "a", "1-", "1,", "0-8", "-1"}) {
+  for (const char* text : {"3,5", "3-1", "1,1", "2,1", "a", "1-", "1,", "0-8", "-1"}) {
     setenv("NEURON_RT_VISIBLE_CORES", text, 1);
     uint32_t count;
     FAILS(nrt_get_visible_vnc_count(&count), NRT_INVALID);
@@ -119,15 +121,15 @@ TEST(instance_info_says_software) {
 
 TEST(after_close_everything_answers_closed_and_frees_still_work) {
   Init();
-  auto *model = new Model(programs::Add("tensor<4xf32>"));
-  auto *tensor = new Tensor(std::vector<float>{1, 2, 3, 4});
-  auto *slice = new Tensor(*tensor, 4, 8);
-  auto *set = new TensorSet("input", {tensor, tensor});
+  auto* model = new Model(programs::Add("tensor<4xf32>"));
+  auto* tensor = new Tensor(std::vector<float>{1, 2, 3, 4});
+  auto* slice = new Tensor(*tensor, 4, 8);
+  auto* set = new TensorSet("input", {tensor, tensor});
   nrt_close();
   nrt_close();
   float value;
   FAILS(nrt_tensor_read(tensor->handle, &value, 0, 4), NRT_CLOSED);
-  nrt_tensor_t *other;
+  nrt_tensor_t* other;
   FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 4, nullptr, &other), NRT_CLOSED);
   FAILS(nrt_execute(model->handle, set->handle, set->handle), NRT_CLOSED);
 
@@ -150,6 +152,34 @@ TEST(after_close_everything_answers_closed_and_frees_still_work) {
   nrt_close();
 }
 
+TEST(a_forked_child_gets_an_error_and_can_exit) {
+  Init();
+  {
+    Tensor tensor(std::vector<float>{1, 2, 3, 4});
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a child that hangs fails the test
+      float value;
+      bool refused = nrt_tensor_read(tensor.handle, &value, 0, 4) == NRT_FAILURE &&
+                     std::string(neuroncore_last_error()).find("forked") != std::string::npos;
+      std::string program = programs::Add("tensor<4xf32>");
+      void* neff;
+      size_t size;
+      refused = refused &&
+                neuroncore_compile(program.data(), program.size(), nullptr, 0, &neff, &size, nullptr) == NRT_FAILURE;
+      nrt_tensor_t* copy = tensor.handle;
+      nrt_tensor_free(&copy);
+      nrt_close();
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_EQ(tensor.Floats()[3], 4.0f);  // the parent goes on
+  }
+  nrt_close();
+}
+
 TEST(status_names) {
   CHECK_EQ(std::string(nrt_get_status_as_str(NRT_EXEC_OOB)), "NRT_EXEC_OOB");
   CHECK_EQ(std::string(nrt_get_status_as_str(static_cast<NRT_STATUS>(4711))), "NRT_UNKNOWN");
@@ -157,7 +187,7 @@ TEST(status_names) {
 
 int main() {
   // The order matters: tests state what holds before the first nrt_init. The plugin must not be loaded yet in one.
-  std::vector<check::Case> &cases = check::Cases();
+  std::vector<check::Case>& cases = check::Cases();
   std::swap(cases[0], cases[2]);
   return check::RunAll();
 }

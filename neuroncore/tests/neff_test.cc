@@ -6,22 +6,22 @@
 
 namespace {
 
-const std::string &Neff() {
+const std::string& Neff() {
   static const std::string neff = Compile(programs::Add("tensor<4xf32>"), 0, R"({"operator": "aten::add"})");
   return neff;
 }
 
-NRT_STATUS TryLoad(const std::string &neff) {
-  nrt_model_t *model = nullptr;
+NRT_STATUS TryLoad(const std::string& neff) {
+  nrt_model_t* model = nullptr;
   NRT_STATUS status = nrt_load(neff.data(), neff.size(), 0, 1, &model);
   if (status == NRT_SUCCESS) nrt_unload(model);
   return status;
 }
 
-std::string CompileError(const std::string &program, const char *metadata = nullptr, int level = 0) {
-  void *neff = nullptr;
+std::string CompileError(const std::string& program, const char* metadata = nullptr, int level = 0) {
+  void* neff = nullptr;
   size_t size = 0;
-  char *error = nullptr;
+  char* error = nullptr;
   NRT_STATUS status = neuroncore_compile(program.data(), program.size(), metadata, level, &neff, &size, &error);
   CHECK(status != NRT_SUCCESS);
   CHECK(neff == nullptr);
@@ -37,7 +37,7 @@ std::string CompileError(const std::string &program, const char *metadata = null
 TEST(the_file_says_what_it_is) {
   CHECK_EQ(Neff().substr(220, 13), "software:test");
   CHECK_EQ(Neff().substr(40, 8), "software");
-  for (const char *part : {"\"operator\": \"aten::add\"", "\"inputs\"", "\"input1\"", "\"compile_ms\"",
+  for (const char* part : {"\"operator\": \"aten::add\"", "\"inputs\"", "\"input1\"", "\"compile_ms\"",
                            "\"fingerprint\"", "\"f32\"", "program.mlir"}) {
     CHECK_CONTAINS(Neff(), part);
   }
@@ -50,7 +50,7 @@ TEST(scratch_parameters_are_in_the_file) {
 }
 
 TEST(an_intact_file_loads_on_any_core) {
-  nrt_model_t *model;
+  nrt_model_t* model;
   for (int vnc : {-1, 0, 3}) {
     OK(nrt_load(Neff().data(), Neff().size(), vnc, -1, &model));
     OK(nrt_unload(model));
@@ -96,9 +96,9 @@ TEST(programs_that_do_not_compile) {
   CHECK_CONTAINS(CompileError(programs::Module("(%x: tensor<4xf32> {tf.aliasing_output = 3 : i32}) -> tensor<4xf32>",
                                                "    return %x : tensor<4xf32>\n")),
                  "output 3");
-  std::string unknown = CompileError(programs::Module(
-      "(%x: tensor<4xf32>) -> tensor<4xf32>", "    %0 = stablehlo.no_such_operation %x : tensor<4xf32>\n"
-                                              "    return %0 : tensor<4xf32>\n"));
+  std::string unknown = CompileError(programs::Module("(%x: tensor<4xf32>) -> tensor<4xf32>",
+                                                      "    %0 = stablehlo.no_such_operation %x : tensor<4xf32>\n"
+                                                      "    return %0 : tensor<4xf32>\n"));
   CHECK(!unknown.empty());
   std::string program = programs::Add("tensor<4xf32>");
   CHECK_CONTAINS(CompileError(program, "[1, 2]"), "JSON");

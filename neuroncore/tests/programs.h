@@ -7,18 +7,18 @@
 
 namespace programs {
 
-inline std::string Module(const std::string &signature, const std::string &body) {
+inline std::string Module(const std::string& signature, const std::string& body) {
   return "module @test {\n  func.func public @main" + signature + " {\n" + body + "  }\n}\n";
 }
 
 // (x, y) -> x + y
-inline std::string Add(const std::string &type, const std::string &x_attributes = "") {
+inline std::string Add(const std::string& type, const std::string& x_attributes = "") {
   return Module("(%x: " + type + x_attributes + ", %y: " + type + ") -> " + type,
                 "    %0 = stablehlo.add %x, %y : " + type + "\n    return %0 : " + type + "\n");
 }
 
 // x -> x + x
-inline std::string Double(const std::string &type) {
+inline std::string Double(const std::string& type) {
   return Module("(%x: " + type + ") -> " + type,
                 "    %0 = stablehlo.add %x, %x : " + type + "\n    return %0 : " + type + "\n");
 }
@@ -28,15 +28,15 @@ inline std::string Shape(int rows, int columns) {
 }
 
 // The sum or maximum over the columns.
-inline std::string Reduce(const std::string &result, const std::string &operand, const std::string &operation,
-                          const std::string &initial, int rows, int columns) {
+inline std::string Reduce(const std::string& result, const std::string& operand, const std::string& operation,
+                          const std::string& initial, int rows, int columns) {
   std::string vector = "tensor<" + std::to_string(rows) + "xf32>";
   return "    %i" + result + " = stablehlo.constant dense<" + initial + "> : tensor<f32>\n    %" + result +
          " = stablehlo.reduce(%" + operand + " init: %i" + result + ") applies stablehlo." + operation +
          " across dimensions = [1] : (" + Shape(rows, columns) + ", tensor<f32>) -> " + vector + "\n";
 }
 
-inline std::string Spread(const std::string &result, const std::string &operand, int rows, int columns) {
+inline std::string Spread(const std::string& result, const std::string& operand, int rows, int columns) {
   return "    %" + result + " = stablehlo.broadcast_in_dim %" + operand + ", dims = [0] : (tensor<" +
          std::to_string(rows) + "xf32>) -> " + Shape(rows, columns) + "\n";
 }
@@ -79,16 +79,16 @@ inline std::string MatrixMultiply(int rows, int inner, int columns) {
 // gelu-like chain: elementwise work with a transcendental
 inline std::string Gelu(int rows, int columns) {
   std::string type = Shape(rows, columns);
-  return Module("(%x: " + type + ") -> " + type,
-                "    %c = stablehlo.constant dense<0.797884583> : " + type +
-                    "\n    %d = stablehlo.constant dense<0.044715> : " + type +
-                    "\n    %h = stablehlo.constant dense<0.5> : " + type +
-                    "\n    %one = stablehlo.constant dense<1.0> : " + type + "\n    %x2 = stablehlo.multiply %x, %x : " +
-                    type + "\n    %x3 = stablehlo.multiply %x2, %x : " + type +
-                    "\n    %a = stablehlo.multiply %x3, %d : " + type + "\n    %s = stablehlo.add %x, %a : " + type +
-                    "\n    %t = stablehlo.multiply %s, %c : " + type + "\n    %th = stablehlo.tanh %t : " + type +
-                    "\n    %u = stablehlo.add %th, %one : " + type + "\n    %v = stablehlo.multiply %u, %h : " + type +
-                    "\n    %r = stablehlo.multiply %v, %x : " + type + "\n    return %r : " + type + "\n");
+  return Module(
+      "(%x: " + type + ") -> " + type,
+      "    %c = stablehlo.constant dense<0.797884583> : " + type + "\n    %d = stablehlo.constant dense<0.044715> : " +
+          type + "\n    %h = stablehlo.constant dense<0.5> : " + type +
+          "\n    %one = stablehlo.constant dense<1.0> : " + type + "\n    %x2 = stablehlo.multiply %x, %x : " + type +
+          "\n    %x3 = stablehlo.multiply %x2, %x : " + type + "\n    %a = stablehlo.multiply %x3, %d : " + type +
+          "\n    %s = stablehlo.add %x, %a : " + type + "\n    %t = stablehlo.multiply %s, %c : " + type +
+          "\n    %th = stablehlo.tanh %t : " + type + "\n    %u = stablehlo.add %th, %one : " + type +
+          "\n    %v = stablehlo.multiply %u, %h : " + type + "\n    %r = stablehlo.multiply %v, %x : " + type +
+          "\n    return %r : " + type + "\n");
 }
 
 // x -> transpose(x) * 2, a pass that is bound by memory access
@@ -113,9 +113,9 @@ inline std::string SiluBF16(int rows, int columns) {
   std::string wide = Shape(rows, columns);
   std::string type = wide.substr(0, wide.size() - 4) + "bf16>";
   return Module("(%x: " + type + ") -> " + type,
-                "    %w = stablehlo.convert %x : (" + type + ") -> " + wide + "\n    %l = stablehlo.logistic %w : " + wide +
-                    "\n    %m = stablehlo.multiply %w, %l : " + wide + "\n    %r = stablehlo.convert %m : (" + wide +
-                    ") -> " + type + "\n    return %r : " + type + "\n");
+                "    %w = stablehlo.convert %x : (" + type + ") -> " + wide +
+                    "\n    %l = stablehlo.logistic %w : " + wide + "\n    %m = stablehlo.multiply %w, %l : " + wide +
+                    "\n    %r = stablehlo.convert %m : (" + wide + ") -> " + type + "\n    return %r : " + type + "\n");
 }
 
 }  // namespace programs

@@ -39,13 +39,13 @@ TEST(ranges_are_checked) {
   FAILS(nrt_tensor_write(tensor.handle, values, SIZE_MAX, 8), NRT_INVALID);
   FAILS(nrt_tensor_write(tensor.handle, nullptr, 0, 8), NRT_INVALID);
   FAILS(nrt_tensor_memset(tensor.handle, 1, 0, 16), NRT_INVALID);
-  nrt_tensor_t *slice;
+  nrt_tensor_t* slice;
   FAILS(nrt_tensor_allocate_slice(tensor.handle, 8, 16, nullptr, &slice), NRT_INVALID);
 }
 
 TEST(bad_handles_are_noticed) {
   FAILS(nrt_tensor_read(nullptr, nullptr, 0, 0), NRT_INVALID_HANDLE);
-  nrt_tensor_t *freed;
+  nrt_tensor_t* freed;
   {
     Tensor tensor(16);
     freed = tensor.handle;
@@ -58,7 +58,7 @@ TEST(bad_handles_are_noticed) {
   nrt_tensor_free(&freed);  // a second free is harmless
   CHECK(freed == nullptr);
   nrt_tensor_free(nullptr);
-  nrt_tensor_t *tensor;
+  nrt_tensor_t* tensor;
   FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_VIRTUAL, 0, 4, nullptr, &tensor), NRT_INVALID);
   FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 99, 4, nullptr, &tensor), NRT_INVALID);
   FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 4, nullptr, nullptr), NRT_INVALID);
@@ -68,7 +68,7 @@ TEST(bad_handles_are_noticed) {
 
 TEST(slices_share_and_outlive_their_parent) {
   uint64_t before = BytesUsed();
-  auto *parent = new Tensor(Floats{0, 1, 2, 3, 4, 5, 6, 7});
+  auto* parent = new Tensor(Floats{0, 1, 2, 3, 4, 5, 6, 7});
   Tensor slice(*parent, 8, 16);
   Tensor slice_of_slice(slice, 4, 8);
   CHECK(slice.Floats() == (Floats{2, 3, 4, 5}));
@@ -127,7 +127,7 @@ TEST(get_va_is_a_stable_window) {
   Tensor tensor(32);
   tensor.Write(Floats{1, 2});
   Tensor slice(tensor, 8, 8);
-  auto *window = static_cast<float *>(nrt_tensor_get_va(tensor.handle));
+  auto* window = static_cast<float*>(nrt_tensor_get_va(tensor.handle));
   CHECK(window != nullptr);
   CHECK_EQ(window[1], 2.0f);
   CHECK_EQ(window[7], 0.0f);
@@ -154,7 +154,7 @@ TEST(memory_runs_out_and_recovers) {
   unsetenv("NEURONCORE_MEMORY_BYTES");
   {
     Tensor most(900);
-    nrt_tensor_t *more = nullptr;
+    nrt_tensor_t* more = nullptr;
     FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, 101, nullptr, &more), NRT_RESOURCE);
     CHECK_CONTAINS(neuroncore_last_error(), "900 of 1000");
     FAILS(nrt_tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, 0, SIZE_MAX, nullptr, &more), NRT_RESOURCE);
@@ -173,7 +173,7 @@ TEST(sets_replace_and_forget) {
   TensorSet set("input", {&a});
   set.Add("weights", a);
   set.Add("input01", b);  // not the same name as input1
-  nrt_tensor_t *found = nullptr;
+  nrt_tensor_t* found = nullptr;
   OK(nrt_get_tensor_from_tensor_set(set.handle, "input0", &found));
   CHECK(found == a.handle);
   set.Add("input0", b);
@@ -182,7 +182,7 @@ TEST(sets_replace_and_forget) {
   OK(nrt_get_tensor_from_tensor_set(set.handle, "weights", &found));
   CHECK(found == a.handle);
   found = nullptr;
-  for (const char *name : {"input1", "input7", "output0", "nothing", "input", "input65536"}) {
+  for (const char* name : {"input1", "input7", "output0", "nothing", "input", "input65536"}) {
     FAILS(nrt_get_tensor_from_tensor_set(set.handle, name, &found), NRT_FAILURE);
     CHECK(found == nullptr);
   }
@@ -194,7 +194,7 @@ TEST(sets_replace_and_forget) {
   FAILS(nrt_add_tensor_to_tensor_set(set.handle, "", a.handle), NRT_INVALID);
   FAILS(nrt_add_tensor_to_tensor_set(set.handle, "x", nullptr), NRT_INVALID_HANDLE);
   FAILS(nrt_add_tensor_to_tensor_set(nullptr, "x", a.handle), NRT_INVALID_HANDLE);
-  nrt_tensor_set_t *destroyed = set.handle;
+  nrt_tensor_set_t* destroyed = set.handle;
   nrt_destroy_tensor_set(&set.handle);
   CHECK(set.handle == nullptr);
   FAILS(nrt_add_tensor_to_tensor_set(destroyed, "x", a.handle), NRT_INVALID_HANDLE);

@@ -10,7 +10,7 @@
 namespace {
 
 // Runs `body` in `count` threads and fails if one of them failed.
-void InThreads(int count, const std::function<void(int)> &body) {
+void InThreads(int count, const std::function<void(int)>& body) {
   std::atomic<int> good{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) {
@@ -18,11 +18,11 @@ void InThreads(int count, const std::function<void(int)> &body) {
       try {
         body(i);
         ++good;
-      } catch (const check::Failure &) {
+      } catch (const check::Failure&) {
       }
     });
   }
-  for (std::thread &thread : threads) thread.join();
+  for (std::thread& thread : threads) thread.join();
   CHECK_EQ(good.load(), count);
 }
 

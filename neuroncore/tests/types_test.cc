@@ -10,7 +10,7 @@ namespace {
 
 // x + x over two elements of the type.
 template <class T>
-std::vector<T> Doubled(const std::string &element, const std::vector<T> &values) {
+std::vector<T> Doubled(const std::string& element, const std::vector<T>& values) {
   Model add(programs::Double("tensor<" + std::to_string(values.size()) + "x" + element + ">"));
   Tensor x(values), out(values.size() * sizeof(T));
   add.Run({&x}, {&out});
@@ -37,21 +37,22 @@ TEST(numbers) {
 }
 
 TEST(booleans) {
-  Model less(programs::Module("(%x: tensor<3xf32>, %m: tensor<3xi1>) -> tensor<3xi1>",
-                              "    %z = stablehlo.constant dense<0.0> : tensor<3xf32>\n    %0 = stablehlo.compare LT, %x, "
-                              "%z : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>\n    %1 = stablehlo.xor %0, %m : "
-                              "tensor<3xi1>\n    return %1 : tensor<3xi1>\n"));
+  Model less(
+      programs::Module("(%x: tensor<3xf32>, %m: tensor<3xi1>) -> tensor<3xi1>",
+                       "    %z = stablehlo.constant dense<0.0> : tensor<3xf32>\n    %0 = stablehlo.compare LT, %x, "
+                       "%z : (tensor<3xf32>, tensor<3xf32>) -> tensor<3xi1>\n    %1 = stablehlo.xor %0, %m : "
+                       "tensor<3xi1>\n    return %1 : tensor<3xi1>\n"));
   Tensor x(std::vector<float>{-1, 0, 1}), mask(std::vector<uint8_t>{0, 1, 0}), out(3);
   less.Run({&x, &mask}, {&out});
   CHECK(out.Read<uint8_t>() == (std::vector<uint8_t>{1, 1, 0}));
 }
 
 TEST(eight_bit_floats) {
-  for (const char *element : {"f8E5M2", "f8E4M3FN", "f8E4M3", "f8E3M4"}) {
+  for (const char* element : {"f8E5M2", "f8E4M3FN", "f8E4M3", "f8E3M4"}) {
     std::string type = std::string("tensor<2x") + element + ">";
-    Model widen(programs::Module("(%x: " + type + ") -> tensor<2xf32>",
-                                 "    %0 = stablehlo.convert %x : (" + type +
-                                     ") -> tensor<2xf32>\n    return %0 : tensor<2xf32>\n"));
+    Model widen(programs::Module(
+        "(%x: " + type + ") -> tensor<2xf32>",
+        "    %0 = stablehlo.convert %x : (" + type + ") -> tensor<2xf32>\n    return %0 : tensor<2xf32>\n"));
     Tensor x(std::vector<uint8_t>{0, 0x80}), out(8);
     widen.Run({&x}, {&out});
     CHECK(out.Floats() == (std::vector<float>{0, 0}));

@@ -33,7 +33,7 @@ extern "C" {
 
 /* Why the last failing nrt_ or neuroncore_ call of this thread failed; "" if none did. Valid until the next failure in
  * this thread. Texts of XLA are included. */
-const char *neuroncore_last_error(void);
+const char* neuroncore_last_error(void);
 
 /* ---- Compiler. */
 
@@ -47,17 +47,17 @@ const char *neuroncore_last_error(void);
  * optimize_level: 0 compiles fast (one eager operator), 1 runs fast (a graph).
  * On success *neff is released with neuroncore_free. On failure *error (if `error` is not null) is a message to release
  * with neuroncore_free. Does not need nrt_init. */
-NRT_STATUS neuroncore_compile(const char *mlir, size_t mlir_size, const char *metadata_json, int optimize_level,
-                              void **neff, size_t *neff_size, char **error);
-void neuroncore_free(void *memory);
+NRT_STATUS neuroncore_compile(const char* mlir, size_t mlir_size, const char* metadata_json, int optimize_level,
+                              void** neff, size_t* neff_size, char** error);
+void neuroncore_free(void* memory);
 
 /* Identifies everything but the program that decides what neuroncore_compile produces: library, plugin, XLA flags and
  * CPU features. Part of a compile cache key. "" when the plugin cannot be used. */
-const char *neuroncore_fingerprint(void);
+const char* neuroncore_fingerprint(void);
 /* Path of the plugin in use, "" if none. */
-const char *neuroncore_plugin_path(void);
+const char* neuroncore_plugin_path(void);
 /* One line for people: library version, plugin and its API version; or why the plugin cannot be used. */
-const char *neuroncore_description(void);
+const char* neuroncore_description(void);
 
 /* ---- Host kernels: functions that a program calls as
  *        stablehlo.custom_call @NAME(...) {api_version = 4 : i32, backend_config = {config = "..."}}                 */
@@ -89,29 +89,29 @@ enum {
 };
 
 typedef struct {
-  void *data; /* row-major, dense */
+  void* data; /* row-major, dense */
   int32_t element_type;
   int32_t rank;
-  const int64_t *dims;
+  const int64_t* dims;
 } neuroncore_buffer_t;
 
 typedef struct {
-  const neuroncore_buffer_t *inputs;
+  const neuroncore_buffer_t* inputs;
   size_t num_inputs;
-  const neuroncore_buffer_t *outputs;
+  const neuroncore_buffer_t* outputs;
   size_t num_outputs;
-  const char *config; /* the string attribute `config` of backend_config, NUL-terminated; "" if absent */
+  const char* config; /* the string attribute `config` of backend_config, NUL-terminated; "" if absent */
 } neuroncore_kernel_call_t;
 
 /* Returns 0, or anything else after writing a message to error[0..error_size). Called in the thread of nrt_execute or
  * in a thread of XLA; must not call back into nrt_execute, and must not throw. */
-typedef int (*neuroncore_kernel_fn)(void *context, const neuroncore_kernel_call_t *call, char *error,
+typedef int (*neuroncore_kernel_fn)(void* context, const neuroncore_kernel_call_t* call, char* error,
                                     size_t error_size);
 
 /* Registers (or replaces) a kernel. Possible at any time, also before the plugin is loaded; before a program that calls
  * it is compiled or loaded. NRT_INVALID for an empty name, one with the prefix "neuroncore.", or a null function. */
-NRT_STATUS neuroncore_register_kernel(const char *name, neuroncore_kernel_fn fn, void *context);
-bool neuroncore_has_kernel(const char *name);
+NRT_STATUS neuroncore_register_kernel(const char* name, neuroncore_kernel_fn fn, void* context);
+bool neuroncore_has_kernel(const char* name);
 
 /* Built-in kernels:
  *
@@ -141,33 +141,33 @@ typedef enum {
 } neuroncore_reduce_t;
 
 typedef struct {
-  int64_t id;    /* 0 is the group of all cores; other ids have the meaning the transport gave them */
-  int32_t rank;  /* of the caller in the group */
-  int32_t size;  /* members of the group */
+  int64_t id;   /* 0 is the group of all cores; other ids have the meaning the transport gave them */
+  int32_t rank; /* of the caller in the group */
+  int32_t size; /* members of the group */
 } neuroncore_group_t;
 
 /* A transport. Pointers are to host memory, input and output do not overlap unless equal. All return 0, or anything
  * else after writing a message to error[0..error_size). A null function is an operation the transport lacks. */
 typedef struct {
   size_t struct_size; /* sizeof(neuroncore_collectives_t) */
-  void *context;
+  void* context;
   /* Fills rank and size of group->id. May be null: then only the group of nrt_build_global_comm exists. */
-  int (*describe_group)(void *context, neuroncore_group_t *group, char *error, size_t error_size);
-  int (*all_reduce)(void *context, const neuroncore_group_t *group, neuroncore_reduce_t op, int32_t element_type,
-                    const void *input, void *output, size_t count, char *error, size_t error_size);
-  int (*all_gather)(void *context, const neuroncore_group_t *group, const void *input, void *output,
-                    size_t bytes_per_rank, char *error, size_t error_size);
-  int (*reduce_scatter)(void *context, const neuroncore_group_t *group, neuroncore_reduce_t op, int32_t element_type,
-                        const void *input, void *output, size_t count_per_rank, char *error, size_t error_size);
-  int (*all_to_all)(void *context, const neuroncore_group_t *group, const void *input, void *output,
-                    size_t bytes_per_pair, char *error, size_t error_size);
-  int (*broadcast)(void *context, const neuroncore_group_t *group, int32_t root, void *data, size_t bytes,
-                   char *error, size_t error_size);
-  int (*barrier)(void *context, const neuroncore_group_t *group, char *error, size_t error_size);
+  int (*describe_group)(void* context, neuroncore_group_t* group, char* error, size_t error_size);
+  int (*all_reduce)(void* context, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t element_type,
+                    const void* input, void* output, size_t count, char* error, size_t error_size);
+  int (*all_gather)(void* context, const neuroncore_group_t* group, const void* input, void* output,
+                    size_t bytes_per_rank, char* error, size_t error_size);
+  int (*reduce_scatter)(void* context, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t element_type,
+                        const void* input, void* output, size_t count_per_rank, char* error, size_t error_size);
+  int (*all_to_all)(void* context, const neuroncore_group_t* group, const void* input, void* output,
+                    size_t bytes_per_pair, char* error, size_t error_size);
+  int (*broadcast)(void* context, const neuroncore_group_t* group, int32_t root, void* data, size_t bytes, char* error,
+                   size_t error_size);
+  int (*barrier)(void* context, const neuroncore_group_t* group, char* error, size_t error_size);
 } neuroncore_collectives_t;
 
 /* Copies the table; null removes it. Without one, groups of one member work and others answer NRT_FAILURE. */
-NRT_STATUS neuroncore_set_collectives(const neuroncore_collectives_t *table);
+NRT_STATUS neuroncore_set_collectives(const neuroncore_collectives_t* table);
 
 /* ---- Counters. */
 
@@ -187,7 +187,7 @@ typedef struct {
 } neuroncore_statistics_t;
 
 /* Writes at most `size` bytes of the counters of core `vnc` (an index among the visible cores). */
-NRT_STATUS neuroncore_get_statistics(int32_t vnc, neuroncore_statistics_t *statistics, size_t size);
+NRT_STATUS neuroncore_get_statistics(int32_t vnc, neuroncore_statistics_t* statistics, size_t size);
 /* Time the core spent executing programs since nrt_init; 0 for a core that does not exist. */
 uint64_t neuroncore_execution_time_ns(int32_t vnc);
 

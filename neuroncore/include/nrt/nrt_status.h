@@ -41,7 +41,7 @@ typedef enum {
 } NRT_STATUS;
 
 /* The name of a status, e.g. "NRT_RESOURCE"; "NRT_UNKNOWN" for a value that is not in the table. Never null. */
-const char *nrt_get_status_as_str(NRT_STATUS status);
+const char* nrt_get_status_as_str(NRT_STATUS status);
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,7 @@ typedef struct {
 } nrt_version_t;
 
 /* Writes at most `size` bytes of the version. Allowed before nrt_init. */
-NRT_STATUS nrt_get_version(nrt_version_t *version, size_t size);
+NRT_STATUS nrt_get_version(nrt_version_t* version, size_t size);
 
 #ifdef __cplusplus
 }
