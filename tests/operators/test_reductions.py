@@ -89,6 +89,8 @@ NORMS = [
     on_sample(aten.norm.ScalarOpt_dim, None, [0, 1]),
     on_sample(aten.norm.ScalarOpt_dtype, 1, dtype=torch.float64),
     Case(aten.dist.default, lambda d: ((sample(3, 4, dtype=d), sample(4, dtype=d, seed=1), 2), {}), TWO, layouts=()),
+    *(on_sample(aten.renorm.default, p, 1, 3.0, id=str(p)) for p in (1, 2)),
+    on_sample(aten.renorm.default, 2, 0, 3.0, dtypes=FLOATS[2:], id="half"),
     on_sample(aten.logsumexp.default, [1], dtypes=(*TWO, torch.int64)),
     on_sample(aten.logsumexp.default, [0, 2], True, dtypes=FLOATS[2:], id="half", rtol=2e-2, atol=2e-2),
     on_special(aten.logsumexp.default, [0]),

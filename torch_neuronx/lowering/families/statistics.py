@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from ...stablehlo import Builder, Value
+from ..indexing import wrap_dim
 from ..pointwise import Operand
 from ..promotion import opmath, result_type
 from ..registry import lowers
@@ -108,6 +109,16 @@ def dist(b: Builder, x: Value, y: Value, p: float) -> Value:
     dtype = opmath(result_type(x, y))
     difference = b.subtract(b.convert(x, dtype), b.convert(y, dtype))
     return _norm(b, difference, p, None, None)
+
+
+@lowers(aten.renorm.default, static=("p",))
+def renorm(b: Builder, x: Value, p: float, dim: int, maxnorm: Operand) -> Value:
+    wide = b.convert(x, opmath(x.dtype))
+    kept = wrap_dim(dim, x.ndim)
+    norm = vector_norm(b, wide, p, [d for d in range(x.ndim) if d != kept])
+    limit = b.value(maxnorm, norm.dtype)
+    factor = b.select(b.compare(norm, limit, "GT"), b.divide(limit, b.add(norm, 1e-7)), 1.0)
+    return shaped(b, b.multiply(wide, b.convert(b.broadcast_in_dim(factor, x.shape, [kept]), wide.dtype)))
 
 
 @lowers(aten.logsumexp.default)
