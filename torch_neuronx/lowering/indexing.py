@@ -71,12 +71,24 @@ def flat_positions(b: Builder, index: Value, shape: Sequence[int], dim: int) -> 
 
 Combine = Callable[[Builder, Value, Value], Value]
 
+
+def _greater(b: Builder, old: Value, new: Value) -> Value:
+    # Spelled out, since the compiler's maximum loses NaN in some of its loops.
+    keep = b.compare(old, new, "GT")
+    return b.select(b.or_(keep, b.is_nan(old)) if old.dtype.is_floating_point else keep, old, new)
+
+
+def _smaller(b: Builder, old: Value, new: Value) -> Value:
+    keep = b.compare(old, new, "LT")
+    return b.select(b.or_(keep, b.is_nan(old)) if old.dtype.is_floating_point else keep, old, new)
+
+
 COMBINE: dict[str, Combine] = {
     "replace": lambda b, old, new: new,
     "sum": lambda b, old, new: b.add(old, new),
     "prod": lambda b, old, new: b.multiply(old, new),
-    "amax": lambda b, old, new: b.maximum(old, new),
-    "amin": lambda b, old, new: b.minimum(old, new),
+    "amax": _greater,
+    "amin": _smaller,
 }
 COMBINE["mean"] = COMBINE["sum"]
 COMBINE["add"] = COMBINE["sum"]
