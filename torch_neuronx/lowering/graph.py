@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,12 @@ import torch
 from ..stablehlo import Builder, Value
 from ..stablehlo.builder import Location
 from .registry import TABLE, LoweringError, lower
+from .view_operand import layout_of, read_view, to_memory_order
 
 
-def lower_graph(b: Builder, graph: torch.fx.Graph | torch.fx.GraphModule, inputs: Sequence[Value]) -> list[Value | None]:
+def lower_graph(
+    b: Builder, graph: torch.fx.Graph | torch.fx.GraphModule, inputs: Sequence[Value]
+) -> list[Value | None]:
     """Emits every node of `graph`; returns the values of its outputs (None where the graph returns None).
 
     inputs: one value a placeholder, in order. `node.meta["val"]` holds fake tensors of the results.
@@ -33,6 +36,8 @@ def lower_graph(b: Builder, graph: torch.fx.Graph | torch.fx.GraphModule, inputs
             return list(returned) if isinstance(returned, (list, tuple)) else [returned]
         elif node.op == "call_function":
             environment[node] = _call(b, node, environment, outer)
+        elif node.op == "get_attr":
+            environment[node] = _constant(b, node)
         else:
             raise LoweringError(f"a graph holds `{node.op}` {node.target!r}, which has no StableHLO form")
     raise LoweringError("a graph has no output node")
@@ -49,10 +54,58 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     if node.target not in TABLE:
         raise LoweringError(f"{node.target} has neither a lowering rule nor a decomposition into such{_line(node)}")
     b.location = Location(str(node.target), *_position(node)) if outer.operator == "unknown" else outer
+    if node.target in _OF_MEMORY:
+        return _of_memory(b, node, args, kwargs)
+    if "val" not in node.meta:
+        raise LoweringError(f"{node.target}: the graph does not say what it returns (no `val`){_line(node)}")
     results = node.meta["val"]
     several = isinstance(results, (tuple, list))
     lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
     return lowered if several else lowered[0]
+
+
+# Operators whose strides and offset count from the beginning of their operand's memory.
+_OF_MEMORY = (
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.as_strided_copy.default,
+    torch.ops.aten.as_strided_scatter.default,
+)
+
+
+def _of_memory(b: Builder, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+    """as_strided and its like, of a tensor of any dense layout."""
+    whole, result = node.args[0].meta["val"], node.meta["val"]
+    layout = layout_of(whole.shape, whole.stride())
+    if whole.storage_offset() or not layout.dense or layout.repeated:
+        raise LoweringError(
+            f"{node.target} of a tensor with sizes {tuple(whole.shape)}, strides {whole.stride()} and offset "
+            f"{whole.storage_offset()}: a graph has only the elements of that tensor, not the rest of its memory; "
+            f"call contiguous() or clone() on it first{_line(node)}"
+        )
+    flat = to_memory_order(b, args[0], whole.stride())
+    if result.shape == whole.shape and node.target is torch.ops.aten.as_strided_scatter.default:
+        out = torch.empty(flat.shape, dtype=flat.dtype, device="meta")
+        (written,) = lower(b, node.target, (flat, *args[1:]), dict(kwargs), (out,))
+        return read_view(b, written, tuple(whole.shape), whole.stride(), None)
+    return lower(b, node.target, (flat, *args[1:]), dict(kwargs), (result,))[0]
+
+
+def _constant(b: Builder, node: torch.fx.Node) -> Value:
+    """A tensor that the graph holds itself, as PyTorch's decompositions do with small tables."""
+    holder: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        holder = getattr(holder, name, None)
+    if not isinstance(holder, torch.Tensor) or isinstance(holder, torch._subclasses.FakeTensor) or holder.is_meta:
+        raise LoweringError(f"the graph's attribute {node.target!r} is not a tensor with data")
+    if holder.numel() > _LARGEST_CONSTANT:
+        raise LoweringError(
+            f"the graph's attribute {node.target!r} has {holder.numel()} elements; programs hold constants of up to "
+            f"{_LARGEST_CONSTANT}: pass it as an argument, or register it as a buffer of the module"
+        )
+    return b.constant_array(holder.detach().cpu().flatten().tolist(), holder.dtype, tuple(holder.shape))
+
+
+_LARGEST_CONSTANT = 4096
 
 
 def _refuse_unknown_sizes(node: torch.fx.Node) -> None:
@@ -62,8 +115,8 @@ def _refuse_unknown_sizes(node: torch.fx.Node) -> None:
             for dim, size in enumerate(value.shape):
                 if not isinstance(size, int):
                     raise LoweringError(
-                        f"{node.target}: dimension {dim} has the symbolic size {size}, but programs have static shapes; "
-                        f"compile with dynamic=False{_line(node)}"
+                        f"{node.target}: dimension {dim} has the symbolic size {size}, but programs have static "
+                        f"shapes; compile with dynamic=False{_line(node)}"
                     )
 
 
@@ -91,6 +144,17 @@ def _decompositions() -> dict:
     return {overload: rule for overload, rule in decomposition_table.items() if overload not in TABLE}
 
 
+def _decomposition(overload: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """What computes `overload` by other operators: an entry of the table, or a kernel that serves every device."""
+    rule = _decompositions().get(overload)
+    if rule is not None:
+        return rule
+    for key in (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.CompositeExplicitAutograd):
+        if overload.has_kernel_for_dispatch_key(key):
+            return functools.partial(overload._op_dk, key)
+    return None
+
+
 def decompose(
     overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> torch.fx.GraphModule | None:
@@ -99,9 +163,10 @@ def decompose(
     args, kwargs: with meta tensors. The placeholders of the graph are the tensors among them, in order;
     numbers are part of the graph. The graph returns a flat list of the results.
     """
-    rule = _decompositions().get(overload)
-    if rule is None and not overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd):
+    rule = _decomposition(overload)
+    if rule is None:
         return None
+    from torch._subclasses.fake_tensor import DynamicOutputShapeException, UnsupportedOperatorException
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree as pytree
 
@@ -113,19 +178,19 @@ def decompose(
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
         positional, keyword = pytree.tree_unflatten(filled, structure)
-        result = rule(*positional, **keyword) if rule is not None else overload(*positional, **keyword)
-        return pytree.tree_leaves(result, is_leaf=lambda x: x is None)
+        return pytree.tree_leaves(rule(*positional, **keyword), is_leaf=lambda x: x is None)
 
+    # Kernels for every device fill and copy into tensors they made: `functionalize` turns that into values.
+    functional = torch.func.functionalize(call, remove="mutations")
     try:
-        module = make_fx(call, decomposition_table=_decompositions(), tracing_mode="fake")(*(leaves[i] for i in places))
-    except (NotImplementedError, torch._subclasses.fake_tensor.DynamicOutputShapeException):
-        return None
-    except torch._subclasses.fake_tensor.UnsupportedOperatorException:
+        trace = make_fx(functional, decomposition_table=_decompositions(), tracing_mode="fake")
+        module = trace(*(leaves[i] for i in places))
+    except (NotImplementedError, DynamicOutputShapeException, UnsupportedOperatorException):
         return None
     module.graph.eliminate_dead_code()
     for node in module.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target not in TABLE:
             return None
-        if node.op not in ("placeholder", "call_function", "output"):
+        if node.op not in ("placeholder", "call_function", "get_attr", "output"):
             return None
     return module

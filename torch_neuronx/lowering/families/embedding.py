@@ -55,6 +55,27 @@ def embedding_dense_backward(
     return b.convert(put_rows(b, zeros, indices, rows, 0, "sum"), out.dtype)
 
 
+@lowers(aten.embedding_renorm.default, static=("max_norm", "norm_type"))
+def embedding_renorm(b: Builder, weight: Value, indices: Value, max_norm: float, norm_type: float) -> Value:
+    """The rows named by `indices` scaled down to norm `max_norm` where theirs is larger."""
+    if indices.numel == 0:
+        return weight
+    wide = opmath(weight.dtype)
+    indices = b.reshape(b.check_index(indices, weight.shape[0]), (indices.numel,))
+    rows = b.convert(take_rows(b, weight, indices, 0), wide)
+    size = b.abs(rows)
+    if norm_type == float("inf"):
+        norms = b.reduce(size, [1], "maximum")
+    else:
+        power = size if norm_type == 1 else b.power(size, b.constant(norm_type, wide))
+        norms = b.power(b.reduce(power, [1], "add"), b.constant(1 / norm_type, wide))
+    # The small number is PyTorch's.
+    scale = b.divide(b.constant(max_norm, wide), b.add(norms, 1e-7))
+    factors = b.select(b.compare(norms, max_norm, "GT"), scale, 1.0)
+    scaled = b.convert(_scale_rows(b, rows, factors), weight.dtype)
+    return put_rows(b, weight, indices, scaled, 0, "replace")
+
+
 # -- bags ----------------------------------------------------------------------------------------
 
 

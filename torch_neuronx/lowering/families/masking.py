@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from ...stablehlo import Builder, Value
-from ..indexing import put_flat, running, take_rows
+from ..indexing import put_flat, put_rows, running, take_rows
 from ..pointwise import finish
 from ..registry import lowers
 
@@ -57,3 +57,16 @@ def masked_scatter_backward(b: Builder, grad: Value, mask: Value, sizes: Sequenc
     place = b.select(mask, _rank_in_mask(b, mask), count)
     zeros = b.constant(0, grad.dtype, (count,))
     return b.reshape(put_flat(b, zeros, place, b.reshape(grad, (grad.numel,)), "replace"), sizes)
+
+
+@lowers(aten.nonzero_static.default)
+def nonzero_static(b: Builder, x: Value, *, size: int, fill_value: int) -> Value:
+    """The places of the first `size` elements that are not zero, one row each; `fill_value` in the rows left over."""
+    out = tuple(b.out[0].shape)
+    rest = b.constant(fill_value, torch.int64, out)
+    if x.numel == 0 or 0 in out:
+        return rest
+    mask = b.reshape(b.convert(x, torch.bool), (x.numel,))
+    row = b.select(mask, _rank_in_mask(b, mask), size)
+    columns = [b.reshape(b.iota(x.shape, d), (x.numel, 1)) for d in range(x.ndim)]
+    return put_rows(b, rest, row, b.concatenate(columns, 1), 0, "replace")

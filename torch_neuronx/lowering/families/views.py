@@ -35,6 +35,7 @@ def same(b: Builder, x: Value) -> Value:
     aten._reshape_copy.default,
     aten._unsafe_view.default,
     aten._reshape_alias.default,
+    aten._reshape_alias_copy.default,
     aten.squeeze.default,
     aten.squeeze.dim,
     aten.squeeze.dims,
