@@ -68,3 +68,12 @@ def test_embedding_bag(mode, offsets, last, padding, weighted):
         results.append([bags.detach(), weight.grad] + ([samples.grad] if weighted else []))
     expected, actual = results
     compare(actual, expected)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf"), 3.0])
+def test_embedding_renorm(norm_type):
+    table, index = sample(6, 4), torch.tensor([1, 3, 3, 0])
+    expected, actual = table.clone(), table.to("neuron")
+    aten.embedding_renorm_(expected, index, 2.0, norm_type)
+    aten.embedding_renorm_(actual, index.to("neuron"), 2.0, norm_type)
+    compare(actual, expected)
