@@ -3,11 +3,13 @@
 
 #include <device/bindings.h>
 #include <eager/bindings.h>
+#include <kernels/kernels.h>
 #include <nrt/bindings.h>
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "PyTorch's device interfaces over the Neuron runtime.";
   neuron::bind_runtime(m);
+  neuron::register_host_kernels();
   neuron::bind_device(m);
   register_eager_bindings(m.ptr());
 }

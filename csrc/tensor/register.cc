@@ -37,6 +37,12 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
   return destination;
 }
 
+// Compares on the device and reads one value.
+bool equal(const at::Tensor& self, const at::Tensor& other) {
+  if (self.sizes() != other.sizes()) return false;
+  return self.eq(other).all().item<bool>();
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   const at::Tensor host(at::detail::empty_cpu({}, self.scalar_type()));
   read_block(self.device().index(), block_of(self), byte_offset(self), host.mutable_data_ptr(), host.nbytes());
@@ -65,6 +71,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("copy_", &copy_);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("equal", &equal);
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("record_stream", &record_stream);
 }

@@ -50,6 +50,8 @@ std::string CompileOptions(CompileFlavor flavor) {
   AppendNumber(&build, kNumPartitions, 1);
   std::string options;
   AppendBytes(&options, kExecutableBuildOptions, build);
+  // XLA's faster minimum and maximum lose NaN: maximum(1, NaN) would be 1.
+  AppendOverride(&options, "xla_cpu_enable_fast_min_max", false);
   if (flavor == CompileFlavor::kElementwise) AppendOverride(&options, "xla_cpu_use_fusion_emitters", false);
   return options;
 }

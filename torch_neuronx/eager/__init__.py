@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import torch
+
 # Overloads that make or move tensors: their kernels are PyTorch's own or those of csrc/tensor, which comes
 # back to the entry of copy_ where a copy needs a program. The rules serve graphs. The `unsafe` ones return
 # views, though their schemas do not say so.
@@ -34,6 +36,8 @@ def register() -> None:
     def enter(variant, rule) -> None:
         name = qualified_name(variant.overload)
         if name in seen or (not variant.mutates and _is_view(variant.overload)):
+            return
+        if torch.Tag.inplace_view in variant.overload.tags:  # changes the tensor's sizes or strides, not its memory
             return
         seen.add(name)
         log_name = variant.overload._schema.name if rule.whole else name

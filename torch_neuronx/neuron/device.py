@@ -60,6 +60,7 @@ def init() -> None:
 
     Raises RuntimeError, with the reason and the remedy, when there is no usable core."""
     _C.init()
+    _C.ensure_operators_registered()
 
 
 _lazy_init = init

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <neuroncore/neuroncore.h>
+
+// What the host kernels share: operands as tensors, the configuration, errors.
+namespace neuron {
+
+// One call: buffers of the core as CPU tensors over the same memory, valid until the call returns.
+class KernelCall {
+ public:
+  explicit KernelCall(const neuroncore_kernel_call_t& call) : call_(call) {}
+
+  size_t num_inputs() const { return call_.num_inputs; }
+  size_t num_outputs() const { return call_.num_outputs; }
+  at::Tensor input(size_t index) const;
+  at::Tensor output(size_t index) const;
+
+  // Values of "name=value;name=1,2": the text of one, its integers, its number. Raise when it is missing.
+  std::string text(const char* name) const;
+  std::vector<int64_t> integers(const char* name) const;
+  int64_t integer(const char* name) const { return integers(name).at(0); }
+  double number(const char* name) const;
+
+ private:
+  const neuroncore_kernel_call_t& call_;
+};
+
+using Kernel = void (*)(const KernelCall& call);
+
+void attention(const KernelCall& call);
+void attention_backward(const KernelCall& call);
+void convolution(const KernelCall& call);
+void convolution_backward(const KernelCall& call);
+void matmul(const KernelCall& call);
+
+}  // namespace neuron

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels.h"
+
+#include <cstdio>
+#include <exception>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <nrt/compiler.h>
+
+#include "kernel_call.h"
+
+namespace neuron {
+namespace {
+
+bool always() { return true; }
+
+// oneDNN multiplies bfloat16 with the instructions of AVX512_BF16 (and of AMX, which comes with it).
+// Without them it is slower than XLA's arithmetic in float32.
+bool has_bfloat16_arithmetic() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+struct HostKernel {
+  const char* name;
+  Kernel function;
+  bool (*pays)();
+};
+
+// float16 has attention only: ATen's other float16 kernels are slower than XLA's float32 ones.
+const HostKernel kKernels[] = {
+    {"neuron.attention", &attention, &always},
+    {"neuron.attention_backward", &attention_backward, &always},
+    {"neuron.convolution", &convolution, &always},
+    {"neuron.convolution_backward", &convolution_backward, &always},
+    {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
+    {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
+    {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
+};
+
+// Called by XLA, which no exception may reach, in a thread whose dispatch state may be anything: a
+// synchronizing caller runs the queue itself, inside of its modes. Only CPU kernels are wanted here.
+int run(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
+  try {
+    const at::AutoGradMode no_gradients(false);
+    const c10::impl::ForceDispatchKeyGuard plain(
+        c10::DispatchKeySet(), c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+    static_cast<const HostKernel*>(context)->function(KernelCall(*call));
+    return 0;
+  } catch (const c10::Error& failure) {
+    std::snprintf(error, error_size, "%s", failure.what_without_backtrace());
+  } catch (const std::exception& failure) {
+    std::snprintf(error, error_size, "%s", failure.what());
+  } catch (...) {
+    std::snprintf(error, error_size, "unknown exception");
+  }
+  return 1;
+}
+
+}  // namespace
+
+void register_host_kernels() {
+  for (const HostKernel& kernel : kKernels) {
+    if (kernel.pays()) register_kernel(kernel.name, &run, const_cast<HostKernel*>(&kernel));
+  }
+}
+
+}  // namespace neuron
