@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -45,24 +45,32 @@ def is_mask(index: Value | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def normal_form(b: Builder, indices: Sequence[Value | None]) -> Indices:
+def checked(b: Builder, index: Value, limit: int) -> Value:
+    """Negative indices wrapped; out of range: the launch fails."""
+    return b.check_index(index, limit, wrap=True)
+
+
+def clamped(b: Builder, index: Value, limit: int) -> Value:
+    """Any index at all; `limit` is not 0."""
+    return b.clamp(0, index, limit - 1)
+
+
+Bound = Callable[[Builder, Value, int], Value]
+
+
+def normal_form(b: Builder, shape: Sequence[int], indices: Sequence[Value | None], bound: Bound) -> Indices:
+    """The indices into a tensor of `shape`, each made to lie in its dimension by `bound` before they are broadcast.
+
+    bound: checked, clamped, or wrap_negative where the caller vouches for the range.
+    """
     if any(is_mask(index) for index in indices):
         raise DataDependentShape("a boolean mask as index: the number of elements is the number of ones in the mask")
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     dims = tuple(dim for dim, _ in given)
     dtype = torch.int64 if any(index.dtype == torch.int64 for _, index in given) else torch.int32
-    values = b.broadcast(*(b.convert(index, dtype) for _, index in given))
+    values = b.broadcast(*(bound(b, b.convert(index, dtype), shape[dim]) for dim, index in given))
     neighbours = dims[-1] - dims[0] == len(dims) - 1
     return Indices(dims, tuple(values), dims[0] if neighbours else 0)
-
-
-def in_range(b: Builder, x: Sequence[int], indices: Indices, check: bool) -> Indices:
-    """Negative indices wrapped; checked at run time unless the caller vouches for them."""
-    values = [
-        b.check_index(value, x[dim], wrap=True) if check else wrap_negative(b, value, x[dim])
-        for dim, value in zip(indices.dims, indices.values, strict=True)
-    ]
-    return indices._replace(values=tuple(values))
 
 
 def merged(b: Builder, x: Value, indices: Indices) -> tuple[Value, Indices]:
@@ -105,14 +113,14 @@ def read(b: Builder, x: Value, indices: Indices) -> Value:
 def index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     if all(i is None for i in indices):
         return x
-    return read(b, x, in_range(b, x.shape, normal_form(b, indices), check=True))
+    return read(b, x, normal_form(b, x.shape, indices, checked))
 
 
 @lowers(aten._unsafe_index.Tensor)
 def unsafe_index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
     if all(i is None for i in indices):
         return x
-    return read(b, x, in_range(b, x.shape, normal_form(b, indices), check=False))
+    return read(b, x, normal_form(b, x.shape, indices, wrap_negative))
 
 
 @lowers(aten._unsafe_masked_index.default)
@@ -123,10 +131,7 @@ def unsafe_masked_index(
     out = tuple(b.out[0].shape)
     if x.numel == 0:
         return b.broadcast_to(b.value(fill, x.dtype), out)
-    # gather clamps indices itself, but merged ones must be clamped one by one.
-    found = normal_form(b, indices)
-    values = [b.clamp(0, v, x.shape[d] - 1) for d, v in zip(found.dims, found.values, strict=True)]
-    picked = read(b, x, found._replace(values=tuple(values)))
+    picked = read(b, x, normal_form(b, x.shape, indices, clamped))
     return b.select(b.broadcast_to(mask, out), picked, b.value(fill, x.dtype))
 
 

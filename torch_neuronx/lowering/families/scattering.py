@@ -21,10 +21,11 @@ from ..indexing import (
     put_rows,
     reduce_into,
     wrap_dim,
+    wrap_negative,
 )
 from ..promotion import opmath
 from ..registry import DataDependentShape, lowers
-from .gathering import Indices, in_range, is_mask, merged, normal_form, stacked
+from .gathering import Indices, checked, clamped, is_mask, merged, normal_form, stacked
 
 aten = torch.ops.aten
 
@@ -87,7 +88,7 @@ def _index_put(
         return b.add(x, values) if accumulate else values
     if any(is_mask(i) for i in indices):
         return _put_mask(b, x, indices, values, accumulate)
-    found = in_range(b, x.shape, normal_form(b, indices), check)
+    found = normal_form(b, x.shape, indices, checked if check else wrap_negative)
     shape = found.result_shape(x.shape)
     while values.ndim > len(shape) and values.shape[0] == 1:
         values = b.reshape(values, values.shape[1:])
@@ -121,9 +122,7 @@ def unsafe_masked_index_put_accumulate(
 ) -> Value:
     if x.numel == 0:
         return x
-    found = normal_form(b, indices)
-    clamped = [b.clamp(0, v, x.shape[d] - 1) for d, v in zip(found.dims, found.values, strict=True)]
-    found = found._replace(values=tuple(clamped))
+    found = normal_form(b, x.shape, indices, clamped)
     shape = found.result_shape(x.shape)
     wide = opmath(x.dtype)
     values = b.select(b.broadcast_to(mask, shape), b.broadcast_to(b.convert(values, wide), shape), 0)
