@@ -100,7 +100,7 @@ test-python: setup $(STAMPS)/test-tools
 	@echo "== Python tests"
 	$(BIN)/python -m pytest $(PYTEST_ARGUMENTS)
 
-lint: setup $(STAMPS)/lint-tools
+lint: $(STAMPS)/lint-tools $(STAMPS)/build-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy torch_neuronx
