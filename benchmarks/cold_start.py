@@ -16,12 +16,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from .measure import child, interleaved, print_result, print_table, seconds
+from .measure import child, interleaved, print_result, print_table, python, seconds
 
 IMPORT_ROUNDS = 7
 
@@ -55,14 +53,7 @@ def paint(checkpoint: str) -> None:
 def import_time(autoload: str) -> float:
     """Seconds that `import torch` takes in a new process."""
     program = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
-    output = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(output.stdout)
+    return float(python("-c", program, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}))
 
 
 def main() -> None:
@@ -76,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         checkpoint = os.path.join(directory, "tiny-flux2")
         maker = Path(__file__).parent.parent / "examples" / "make_tiny_flux2.py"
-        subprocess.run([sys.executable, str(maker), checkpoint], check=True, capture_output=True)
+        python(str(maker), checkpoint)
         environment = {"TORCH_NEURONX_NEFF_CACHE_DIR": os.path.join(directory, "neff_cache")}
         cold, warm = (child("benchmarks.cold_start", "--paint", checkpoint, environment=environment) for _ in range(2))
     imports = interleaved(IMPORT_ROUNDS, {"with": lambda: import_time("1"), "without": lambda: import_time("0")})

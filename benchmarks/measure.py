@@ -32,20 +32,19 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def child(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Runs `python -m module arguments` and returns the JSON object of its last line.
-
-    Raises RuntimeError with the child's error output when it fails.
-    """
+def python(*arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """What `python arguments` prints. Raises RuntimeError with its error output when it fails."""
     process = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
+        [sys.executable, *arguments], env={**os.environ, **(environment or {})}, capture_output=True, text=True
     )
     if process.returncode != 0:
-        raise RuntimeError(f"{module} {' '.join(arguments)} failed:\n{process.stderr[-4000:]}")
-    return json.loads(process.stdout.strip().splitlines()[-1])
+        raise RuntimeError(f"python {' '.join(arguments)} failed:\n{process.stderr[-4000:]}")
+    return process.stdout
+
+
+def child(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The JSON object that `python -m module arguments` prints as its last line."""
+    return json.loads(python("-m", module, *arguments, environment=environment).strip().splitlines()[-1])
 
 
 def print_table(rows: list[tuple[str, str]]) -> None:
