@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The miss handler: decides how an operator with new shapes is computed.
 
-In this order: the index (another process has met the key before), a lowering rule, PyTorch's decomposition lowered as one
-program, the CPU. Compilation goes on in the background: the caller needs the results' shapes only.
+In this order: the index (another process has met the key before), a lowering rule, PyTorch's decomposition lowered as
+one program, the CPU. Compilation goes on in the background: the caller needs the results' shapes only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -35,7 +35,10 @@ Decision = tuple[int | None, list[tuple | None], list[int], int]
 
 
 class Operand(NamedTuple):
-    """One operand of the launch. kind: window, delta, or the dtype of a scalar. element: within a list argument, or -1."""
+    """One operand of the launch.
+
+    kind: window, delta, or the dtype of a scalar. element: its place within a list argument, or -1.
+    """
 
     kind: str
     argument: int
@@ -127,9 +130,7 @@ def _record(plan: _Plan, neff_key: str | None) -> dict[str, Any]:
 
 def _recall(record: dict[str, Any]) -> Decision | None:
     """The decision of an earlier process; None when its NEFF is gone."""
-    results = [
-        None if r is None else (tuple(r[0]), tuple(r[1]), getattr(torch, r[2]), r[3]) for r in record["results"]
-    ]
+    results = [None if r is None else (tuple(r[0]), tuple(r[1]), getattr(torch, r[2]), r[3]) for r in record["results"]]
     if record["neff"] is None:
         return None, results, record["returns"], 0
     neff = load(record["neff"])
@@ -297,12 +298,12 @@ class _Miss:
         functional = self.variant.functional
         if graph is None:
             names = [a.name for a in functional._schema.arguments]
-            lowered = lower(b, functional, tuple(values[n] for n in names), {}, tuple(out))
+            lowered = lower(b, functional, tuple(values[n] for n in names), {}, tuple(cast("list[torch.Tensor]", out)))
         else:
             from ..lowering.graph import lower_graph
 
             flat = [v for v in _flatten(values[a.name] for a in functional._schema.arguments) if isinstance(v, Value)]
-            lowered = lower_graph(b, graph, flat)
+            lowered = tuple(lower_graph(b, graph, flat))
         outputs: list[Value] = []
         for value, result in zip(lowered, results, strict=True):
             if result is None or 0 in result.sizes:
@@ -321,7 +322,7 @@ class _Miss:
                 outputs.append(to_memory_order(b, value, result.strides))
             if outputs[-1].numel == inputs[index].numel and outputs[-1].dtype == inputs[index].dtype:
                 b.alias(index, len(outputs) - 1)
-        metadata = {"operator": self.name, "line": self.where, "description": self._description()}
+        metadata: dict[str, object] = {"operator": self.name, "line": self.where, "description": self._description()}
         return b.finish(outputs, metadata), b.random_increment
 
     def _value_of(self, operand: Operand) -> Any:
@@ -333,9 +334,7 @@ class _Miss:
             return (operand.window,), self._value_of(operand).dtype
         return (), torch.int64 if operand.kind == "delta" else _SCALAR_DTYPES[operand.kind]
 
-    def _operand_values(
-        self, b: Builder, inputs: list[Value]
-    ) -> tuple[dict[str, Any], dict[int, tuple[int, bool]]]:
+    def _operand_values(self, b: Builder, inputs: list[Value]) -> tuple[dict[str, Any], dict[int, tuple[int, bool]]]:
         """Arguments by name as the rule wants them; and of each mutated tensor that is read, its operand."""
         given: dict[tuple[int, int], Value] = {}
         windows: dict[int, tuple[int, bool]] = {}

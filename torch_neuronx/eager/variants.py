@@ -62,7 +62,8 @@ def resolve(name: str) -> OpOverload:
 
 def _split(overload: OpOverload) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of the arguments that the schema marks as updated, and as written (out=)."""
-    updated, written = [], []
+    updated: list[str] = []
+    written: list[str] = []
     for argument in overload._schema.arguments:
         if argument.alias_info is not None and argument.alias_info.is_write:
             (written if argument.is_out else updated).append(argument.name)

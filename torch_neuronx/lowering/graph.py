@@ -44,7 +44,7 @@ def lower_graph(
 
 
 def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -> Any:
-    args = torch.fx.map_arg(node.args, lambda n: environment[n])
+    args: Any = torch.fx.map_arg(node.args, lambda n: environment[n])
     kwargs = torch.fx.map_arg(node.kwargs, lambda n: environment[n])
     if getattr(node.target, "__name__", "") == "getitem":
         return args[0][args[1]]
@@ -74,7 +74,9 @@ _OF_MEMORY = (
 
 def _of_memory(b: Builder, node: torch.fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
     """as_strided and its like, of a tensor of any dense layout."""
-    whole, result = node.args[0].meta["val"], node.meta["val"]
+    source: Any = node.args[0]
+    target: Any = node.target
+    whole, result = source.meta["val"], node.meta["val"]
     layout = layout_of(whole.shape, whole.stride())
     if whole.storage_offset() or not layout.dense or layout.repeated:
         raise LoweringError(
@@ -85,9 +87,12 @@ def _of_memory(b: Builder, node: torch.fx.Node, args: Sequence[Any], kwargs: dic
     flat = to_memory_order(b, args[0], whole.stride())
     if result.shape == whole.shape and node.target is torch.ops.aten.as_strided_scatter.default:
         out = torch.empty(flat.shape, dtype=flat.dtype, device="meta")
-        (written,) = lower(b, node.target, (flat, *args[1:]), dict(kwargs), (out,))
+        (written,) = lower(b, target, (flat, *args[1:]), dict(kwargs), (out,))
+        assert written is not None
         return read_view(b, written, tuple(whole.shape), whole.stride(), None)
-    return lower(b, node.target, (flat, *args[1:]), dict(kwargs), (result,))[0]
+    (value,) = lower(b, target, (flat, *args[1:]), dict(kwargs), (result,))
+    assert value is not None
+    return value
 
 
 def _constant(b: Builder, node: torch.fx.Node) -> Value:

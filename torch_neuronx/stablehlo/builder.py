@@ -43,7 +43,7 @@ class Value:
     PyTorch's wrapped numbers do.
     """
 
-    __slots__ = ("builder", "name", "shape", "dtype", "wrapped")
+    __slots__ = ("builder", "dtype", "name", "shape", "wrapped")
 
     def __init__(self, builder: Builder, name: str, shape: Sequence[int], dtype: torch.dtype, wrapped: bool = False):
         self.builder = builder
@@ -213,7 +213,9 @@ class Builder(Elementwise, Structured):
         text = literal(value, dtype)
         key = (text, dtype, tuple(shape))
         if key not in self._constants:
-            self._constants[key] = self.op("constant", (), shape, dtype, f"value = dense<{text}> : {tensor_type(shape, dtype)}")
+            self._constants[key] = self.op(
+                "constant", (), shape, dtype, f"value = dense<{text}> : {tensor_type(shape, dtype)}"
+            )
         return self._constants[key]
 
     def constant_array(self, values: Sequence, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Value:
@@ -231,7 +233,9 @@ class Builder(Elementwise, Structured):
             step = len(flat) // dims[0]
             return "[" + ", ".join(nest(dims[1:], flat[i * step : (i + 1) * step]) for i in range(dims[0])) + "]"
 
-        return self.op("constant", (), shape, dtype, f"value = dense<{nest(shape, elements)}> : {tensor_type(shape, dtype)}")
+        return self.op(
+            "constant", (), shape, dtype, f"value = dense<{nest(shape, elements)}> : {tensor_type(shape, dtype)}"
+        )
 
     def value(self, x: Value | bool | int | float | complex, dtype: torch.dtype) -> Value:
         """`x` as a value of `dtype`: a number becomes a scalar constant, a value is converted."""

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .builder import Builder, Value
 
 _UNARY = (
-    "abs cbrt ceil cosine count_leading_zeros exponential exponential_minus_one floor log log_plus_one logistic negate not "
-    "popcnt round_nearest_afz round_nearest_even rsqrt sign sine sqrt tan tanh"
+    "abs cbrt ceil cosine count_leading_zeros exponential exponential_minus_one floor log log_plus_one logistic negate "
+    "not popcnt round_nearest_afz round_nearest_even rsqrt sign sine sqrt tan tanh"
 ).split()
 _BINARY = (
     "add and atan2 divide maximum minimum multiply or power remainder shift_left shift_right_arithmetic "
@@ -56,11 +56,15 @@ class Elementwise:
         real = name == "abs" and x.dtype.is_complex
         return self.op(name, [x], x.shape, x.dtype.to_real() if real else x.dtype)
 
+    def _pair(self: Builder, x: Value | float, y: Value | float) -> tuple[Value, Value]:
+        """Both as values; a number takes the dtype of the other one."""
+        if isinstance(x, (int, float, complex)):
+            assert not isinstance(y, (int, float, complex)), "one operand must be a value"
+            return self.constant(x, y.dtype), y
+        return x, self.constant(y, x.dtype) if isinstance(y, (int, float, complex)) else y
+
     def _binary(self: Builder, name: str, x: Value | float, y: Value | float) -> Value:
-        if not hasattr(x, "dtype"):
-            x = self.constant(x, y.dtype)
-        if not hasattr(y, "dtype"):
-            y = self.constant(y, x.dtype)
+        x, y = self._pair(x, y)
         if x.dtype != y.dtype:
             raise TypeError(f"stablehlo.{name} needs operands of one dtype, got {x!r} and {y!r}")
         x, y = self.broadcast(x, y)
@@ -68,10 +72,7 @@ class Elementwise:
 
     def compare(self: Builder, x: Value | float, y: Value | float, direction: str) -> Value:
         """direction: EQ NE LT LE GT GE. The result has dtype bool."""
-        if not hasattr(x, "dtype"):
-            x = self.constant(x, y.dtype)
-        if not hasattr(y, "dtype"):
-            y = self.constant(y, x.dtype)
+        x, y = self._pair(x, y)
         if x.dtype != y.dtype:
             raise TypeError(f"stablehlo.compare needs operands of one dtype, got {x!r} and {y!r}")
         x, y = self.broadcast(x, y)
@@ -79,10 +80,7 @@ class Elementwise:
         return self.op("compare", [x, y], x.shape, torch.bool, attributes)
 
     def select(self: Builder, condition: Value, on_true: Value | float, on_false: Value | float) -> Value:
-        if not hasattr(on_true, "dtype"):
-            on_true = self.constant(on_true, on_false.dtype)
-        if not hasattr(on_false, "dtype"):
-            on_false = self.constant(on_false, on_true.dtype)
+        on_true, on_false = self._pair(on_true, on_false)
         condition, on_true, on_false = self.broadcast(condition, on_true, on_false)
         return self.op("select", [condition, on_true, on_false], on_true.shape, on_true.dtype)
 

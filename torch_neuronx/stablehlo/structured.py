@@ -106,13 +106,13 @@ class Structured:
         interior = [0] * x.ndim if interior is None else interior
         if not (any(low) or any(high) or any(interior)):
             return x
-        fill = fill if hasattr(fill, "dtype") else self.constant(fill, x.dtype)
+        _, fill = self._pair(x, fill)
         shape = [
-            lo + hi + (n + (n - 1) * mid if n else 0) for n, lo, hi, mid in zip(x.shape, low, high, interior, strict=True)
+            lo + hi + (n + (n - 1) * mid if n else 0)
+            for n, lo, hi, mid in zip(x.shape, low, high, interior, strict=True)
         ]
-        attributes = (
-            f"edge_padding_low = {_array(low)}, edge_padding_high = {_array(high)}, interior_padding = {_array(interior)}"
-        )
+        edges = f"edge_padding_low = {_array(low)}, edge_padding_high = {_array(high)}"
+        attributes = f"{edges}, interior_padding = {_array(interior)}"
         return self.op("pad", [x, fill], shape, x.dtype, attributes)
 
     def reverse(self: Builder, x: Value, dims: Sequence[int]) -> Value:
@@ -176,14 +176,17 @@ class Structured:
         base = [1] * rank if base_dilations is None else base_dilations
         dilations = [1] * rank if window_dilations is None else window_dilations
         shape = []
-        for n, w, s, (low, high), b, d in zip(operands[0].shape, window, strides, padding, base, dilations, strict=True):
+        for n, w, s, (low, high), b, d in zip(
+            operands[0].shape, window, strides, padding, base, dilations, strict=True
+        ):
             padded = (0 if n == 0 else (n - 1) * b + 1) + low + high
             span = (w - 1) * d + 1
             shape.append(0 if padded < span else (padded - span) // s + 1)
         scalars = [((), v.dtype) for v in operands]
         region = self.region(scalars + scalars, body)
         attributes = (
-            f"window_dimensions = {_array(window)}, window_strides = {_array(strides)}, base_dilations = {_array(base)}, "
+            f"window_dimensions = {_array(window)}, window_strides = {_array(strides)}, "
+            f"base_dilations = {_array(base)}, "
             f"window_dilations = {_array(dilations)}, padding = {_pairs(padding)}"
         )
         types = [(shape, v.dtype) for v in operands]
@@ -205,7 +208,8 @@ class Structured:
         shape = [x.shape[d] for d in batch[0]] + free_x + free_y
         numbers = (
             f"lhs_batching_dimensions = [{_list(batch[0])}], rhs_batching_dimensions = [{_list(batch[1])}], "
-            f"lhs_contracting_dimensions = [{_list(contracting[0])}], rhs_contracting_dimensions = [{_list(contracting[1])}]"
+            f"lhs_contracting_dimensions = [{_list(contracting[0])}], "
+            f"rhs_contracting_dimensions = [{_list(contracting[1])}]"
         )
         attributes = f"dot_dimension_numbers = #stablehlo.dot<{numbers}>"
         return self.op("dot_general", [x, y], shape, x.dtype if dtype is None else dtype, attributes)
@@ -270,9 +274,8 @@ class Structured:
             f"offset_dims = [{_list(offset_dims)}], collapsed_slice_dims = [{_list(collapsed_slice_dims)}], {batching}"
             f"start_index_map = [{_list(start_index_map)}], index_vector_dim = {index_vector_dim}"
         )
-        attributes = (
-            f"dimension_numbers = #stablehlo.gather<{numbers}>, slice_sizes = {_array(slice_sizes)}, indices_are_sorted = false"
-        )
+        sizes = f"slice_sizes = {_array(slice_sizes)}, indices_are_sorted = false"
+        attributes = f"dimension_numbers = #stablehlo.gather<{numbers}>, {sizes}"
         return self.op("gather", [x, indices], shape, x.dtype, attributes)
 
     def scatter(
@@ -297,7 +300,8 @@ class Structured:
                 f"scatter_indices_batching_dims = [{_list(scatter_indices_batching_dims)}], "
             )
         numbers = (
-            f"update_window_dims = [{_list(update_window_dims)}], inserted_window_dims = [{_list(inserted_window_dims)}], "
+            f"update_window_dims = [{_list(update_window_dims)}], "
+            f"inserted_window_dims = [{_list(inserted_window_dims)}], "
             f"{batching}scatter_dims_to_operand_dims = [{_list(scatter_dims_to_operand_dims)}], "
             f"index_vector_dim = {index_vector_dim}"
         )
@@ -308,7 +312,9 @@ class Structured:
         )
         return self.op("scatter", [x, indices, updates], x.shape, x.dtype, attributes, [region])
 
-    def sort(self: Builder, operands: Sequence[Value], dim: int, comparator: Callable, stable: bool = True) -> tuple[Value, ...]:
+    def sort(
+        self: Builder, operands: Sequence[Value], dim: int, comparator: Callable, stable: bool = True
+    ) -> tuple[Value, ...]:
         """comparator(a0, b0, a1, b1, …) -> bool value, one pair an operand: whether a goes before b."""
         types = [((), v.dtype) for v in operands for _ in range(2)]
         region = self.region(types, comparator)

@@ -64,6 +64,7 @@ def literal(value: bool | int | float | complex, dtype: torch.dtype) -> str:
         return f"({literal(value.real, part)}, {literal(value.imag, part)})"
     if dtype == torch.bool:
         return "true" if value else "false"
+    assert not isinstance(value, complex), f"{value} is no {dtype}"
     if not dtype.is_floating_point:
         bits = torch.iinfo(dtype).bits
         wrapped = int(value) & ((1 << bits) - 1)
