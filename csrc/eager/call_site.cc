@@ -16,6 +16,8 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include "python_values.h"
+
 namespace neuron {
 namespace {
 
@@ -36,12 +38,11 @@ bool is_internal_file(const std::string& file) {
 }
 
 bool remember(PyCodeObject* code) {
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const InterpreterLock lock;
   Py_INCREF(code);
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   const bool internal = file && is_internal_file(file);
   if (!file) PyErr_Clear();
-  PyGILState_Release(state);
   return internal;
 }
 
@@ -85,16 +86,24 @@ CallSite current_call_site() {
 #endif
 }
 
+bool called_by_printing() {
+  const InterpreterLock lock;
+  const PythonObject frame(reinterpret_cast<PyObject*>(Py_XNewRef(PyEval_GetFrame())));
+  if (!frame) return false;
+  const PythonObject code(reinterpret_cast<PyObject*>(PyFrame_GetCode(reinterpret_cast<PyFrameObject*>(frame.get()))));
+  const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.get())->co_filename);
+  return file && std::string(file).ends_with("torch/_tensor_str.py");
+}
+
 std::string describe(const CallSite& site) {
   if (!site.code || !Py_IsInitialized()) return "";
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const InterpreterLock lock;
   auto* code = static_cast<PyCodeObject*>(const_cast<void*>(site.code));
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   const char* name = PyUnicode_AsUTF8(code->co_name);
   std::string text = std::string(file ? file : "?") + ":" + std::to_string(PyCode_Addr2Line(code, site.instruction)) +
                      " in " + (name ? name : "?");
   PyErr_Clear();
-  PyGILState_Release(state);
   return text;
 }
 

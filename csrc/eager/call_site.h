@@ -16,6 +16,9 @@ struct CallSite {
 // tens of nanoseconds, needs no interpreter lock.
 CallSite current_call_site();
 
+// Whether the innermost Python frame is PyTorch's formatter of tensors.
+bool called_by_printing();
+
 // "/path/model.py:12 in forward", or "" when unknown. Takes the interpreter lock.
 std::string describe(const CallSite& site);
 

@@ -17,7 +17,8 @@ void run_on_cpu(OperatorEntry& entry, torch::jit::Stack* stack) {
                                 "TORCH_NEURONX_FALLBACK=error forbids");
   }
   entry.fell_back.store(true, std::memory_order_relaxed);
-  if (choice == FallbackChoice::Warn && !entry.warned.exchange(true)) {
+  // Printing picks the finite values to find a format: that reads the tensor anyway.
+  if (choice == FallbackChoice::Warn && !called_by_printing() && !entry.warned.exchange(true)) {
     const std::string where = describe(current_call_site());
     TORCH_WARN(entry.name(), " runs on the CPU: its result cannot have a static shape, or the neuron device has no ",
                "lowering for it. Its operands are copied to the host and back at every call", where.empty() ? "" : " (first at ",

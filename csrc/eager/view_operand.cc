@@ -10,6 +10,8 @@
 namespace neuron {
 namespace {
 
+constexpr size_t kCopiedBytes = 256;
+
 struct Dimension {
   int64_t stride, size;
 };
@@ -62,7 +64,8 @@ ViewOperand view_operand(const at::TensorBase& tensor) {
       view.has_delta = true;
     }
   }
-  if (!view.has_delta && start * item % kOperandAlignment != 0) {
+  // A few bytes are copied to an aligned place sooner than they are sliced in a program of their own.
+  if (!view.has_delta && start * item % kOperandAlignment != 0 && view.window * item > kCopiedBytes) {
     const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kOperandAlignment / item));
     const int64_t aligned = start * item / kOperandAlignment * kOperandAlignment / item;
     const int64_t available = static_cast<int64_t>(storage.nbytes() / item) - aligned;

@@ -49,7 +49,7 @@ int run(void* context, const neuroncore_kernel_call_t* call, char* error, size_t
   try {
     const at::AutoGradMode no_gradients(false);
     const c10::impl::ForceDispatchKeyGuard plain(
-        c10::DispatchKeySet(), c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+        c10::default_included_set, c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
     static_cast<const HostKernel*>(context)->function(KernelCall(*call));
     return 0;
   } catch (const c10::Error& failure) {

@@ -206,7 +206,7 @@ class _Miss:
             return _Plan(self._description(), None, results, returns, 0)
         try:
             program, increment = self._lower(out, results, graph)
-        except DataDependentShape as reason:
+        except (DataDependentShape, NotImplementedError) as reason:
             _log.info("%s runs on the CPU: %s", self.name, reason)
             return None
         return _Plan(self._description(), program, results, returns, increment)

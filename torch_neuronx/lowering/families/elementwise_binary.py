@@ -179,11 +179,19 @@ def _logical_xor(b: Builder, x: Value, y: Value) -> Value:
 
 # -- bits -------------------------------------------------------------------------------------------
 
+
+def _bitwise(name: str, method: str):
+    def rule(b: Builder, x: Value, y: Value) -> Value:
+        if x.dtype.is_floating_point or x.dtype.is_complex:
+            raise NotImplementedError(f"{name} is not defined for {x.dtype}")
+        return getattr(b, method)(x, y)
+
+    return rule
+
+
 for _name, _method in {"and": "and_", "or": "or_", "xor": "xor"}.items():
     _packet = getattr(aten, f"bitwise_{_name}")
-    arithmetic(_packet.Tensor, _packet.Scalar, _packet.Scalar_Tensor)(
-        lambda b, x, y, _method=_method: getattr(b, _method)(x, y)
-    )
+    arithmetic(_packet.Tensor, _packet.Scalar, _packet.Scalar_Tensor)(_bitwise(f"bitwise_{_name}", _method))
 
 
 @arithmetic(
