@@ -1,38 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
-#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
 #include "kernel_call.h"
 
-// ATen's flash attention for the CPU, called below its operators so that it writes to the core's
-// buffers. Operands are (batch, length, heads, size), logsumexp is (batch, length, heads): see
-// torch_neuronx/lowering/families/attention.py.
+// ATen's flash attention for the CPU. Operands and results are (batch, length, heads, size),
+// logsumexp is (batch, length, heads): see torch_neuronx/lowering/families/attention.py. That is how
+// ATen lays its results out, too, so that taking them over is a plain copy.
 namespace neuron {
 namespace {
+
+at::Tensor swapped(const at::Tensor& x) { return x.transpose(1, 2); }
 
 std::optional<at::Tensor> mask(const KernelCall& call, size_t index) {
   if (index < call.num_inputs()) return call.input(index);
   return std::nullopt;
 }
 
-at::Tensor heads_first(const at::Tensor& x) { return x.transpose(1, 2); }
-
 }  // namespace
 
 void attention(const KernelCall& call) {
-  at::native::flash_attention_kernel(at::kCPU, call.output(0), call.output(1), heads_first(call.input(0)),
-                                     heads_first(call.input(1)), heads_first(call.input(2)), /*dropout_p=*/0.0,
-                                     call.integer("causal") != 0, mask(call, 3), call.number("scale"));
+  const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+      swapped(call.input(0)), swapped(call.input(1)), swapped(call.input(2)), /*dropout_p=*/0.0,
+      call.integer("causal") != 0, mask(call, 3), call.number("scale"));
+  call.output(0).copy_(swapped(output));
+  call.output(1).copy_(swapped(logsumexp));
 }
 
 void attention_backward(const KernelCall& call) {
-  const at::Tensor gradients[] = {call.output(0), call.output(1), call.output(2)};
-  for (const at::Tensor& gradient : gradients) gradient.zero_();  // the kernel adds to them
-  at::native::flash_attention_backward_kernel(at::kCPU, gradients[0], gradients[1], gradients[2], call.input(0),
-                                              call.input(1), call.input(2), call.input(3), call.input(4), call.input(5),
-                                              /*dropout_p=*/0.0, call.integer("causal") != 0, mask(call, 6),
-                                              call.number("scale"));
+  const auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      swapped(call.input(0)), swapped(call.input(1)), swapped(call.input(2)), swapped(call.input(3)),
+      swapped(call.input(4)), swapped(call.input(5)), /*dropout_p=*/0.0, call.integer("causal") != 0, mask(call, 6),
+      call.number("scale"));
+  call.output(0).copy_(swapped(query));
+  call.output(1).copy_(swapped(key));
+  call.output(2).copy_(swapped(value));
 }
 
 }  // namespace neuron

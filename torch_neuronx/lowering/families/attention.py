@@ -22,6 +22,7 @@ from ...stablehlo import Builder, Value
 from ..promotion import opmath
 from ..registry import lowers
 from .normalization import finish
+from .random import uniform
 
 aten = torch.ops.aten
 
@@ -72,7 +73,9 @@ def _scores(b: Builder, query: Value, key: Value, mask: Value | None, is_causal:
     return scores
 
 
-def _attention(b: Builder, query, key, value, mask, is_causal, scale) -> tuple[Value, Value]:
+def _attention(
+    b: Builder, query, key, value, mask, is_causal: bool, scale: float, dropout_p: float = 0.0
+) -> tuple[Value, Value]:
     """Output (..., L, Ev) and log-sum-exp (..., L), both in the computation dtype.
 
     Leading dimensions agree, but for the last one of query, which is a multiple of the one of key
@@ -88,6 +91,9 @@ def _attention(b: Builder, query, key, value, mask, is_causal, scale) -> tuple[V
     weights = b.exponential(b.subtract(scores, highest))
     total = b.reduce(weights, [last], "add", keepdim=True)
     total = b.select(b.compare(total, 0.0, "EQ"), 1.0, total)
+    if dropout_p:
+        kept = b.compare(uniform(b, weights.shape, torch.float32), 1.0 - dropout_p, "LT")
+        weights = b.select(kept, b.multiply(weights, 1.0 / (1.0 - dropout_p) if dropout_p < 1 else 0.0), 0.0)
     output = _dot(b, weights, b.convert(value, dtype), last, value.ndim - 2, value.ndim - 2, dtype)
     output = b.divide(output, total)
     logsumexp = b.add(b.log(total), highest)
@@ -167,8 +173,6 @@ def attention(
 def scaled_dot_product_attention(
     b, query, key, value, attn_mask, dropout_p, is_causal, *, scale=None, enable_gqa=False
 ):
-    if dropout_p:
-        raise NotImplementedError("attention with dropout is left to PyTorch's decomposition")
     query, key, value = ((b.reshape(v, (1, *v.shape)) if v.ndim == 2 else v) for v in (query, key, value))
     if enable_gqa:
         lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
@@ -181,7 +185,10 @@ def scaled_dot_product_attention(
     else:
         lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
         query, key, value = (b.broadcast_to(v, (*lead, *v.shape[-2:])) for v in (query, key, value))
-    output, _ = attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale))
+    if dropout_p:
+        output, _ = _attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale), dropout_p)
+    else:
+        output, _ = attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale))
     return finish(b, [output])
 
 

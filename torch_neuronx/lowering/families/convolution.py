@@ -4,13 +4,15 @@
 Half types are convolved in float32 and rounded once. Kernels are reversed by an operation of their
 own, not by `window_reversal`: XLA's fast CPU convolution takes no reversed windows.
 
-Host kernel: neuron.convolution, operands input, weight [, bias].
+Host kernels: neuron.convolution (input, weight [, bias]) and neuron.convolution_backward (gradient,
+input, weight; of the gradients of input and weight, those that `mask` asks for), both also with the
+suffix _bf16: not every processor that has the one is better off with the other.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -22,9 +24,26 @@ from .normalization import finish
 aten = torch.ops.aten
 
 
-def _expand(sizes: Sequence[int], rank: int) -> list[int]:
-    """One size stands for all spatial dimensions."""
-    return list(sizes) * rank if len(sizes) == 1 else list(sizes)
+class Geometry(NamedTuple):
+    """What the arguments of a convolution say; one entry a spatial dimension in every list."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+    def config(self) -> str:
+        """As the host kernels read it."""
+        lists = (*self[:3], [int(self.transposed)], self.output_padding, [self.groups])
+        return ";".join(f"{name}={','.join(map(str, v))}" for name, v in zip(self._fields, lists, strict=True))
+
+
+def _geometry(rank: int, stride, padding, dilation, transposed, output_padding, groups) -> Geometry:
+    # A list of one stands for all spatial dimensions.
+    lists = [list(v) * rank if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)]
+    return Geometry(*lists[:3], transposed, lists[3], groups)
 
 
 def _direct(b: Builder, x: Value, weight: Value, stride, padding, dilation, groups) -> Value:
@@ -81,60 +100,80 @@ def _wide(b: Builder, *values: Value) -> list[Value]:
     return [b.convert(v, opmath(v.dtype)) for v in values]
 
 
-def _config(**lists: Sequence[int]) -> str:
-    return ";".join(f"{name}={','.join(map(str, values))}" for name, values in lists.items())
+def _convolve(b: Builder, x: Value, weight: Value, spatial: Sequence[int], g: Geometry) -> Value:
+    lists = (g.stride, g.padding, g.dilation, g.groups)
+    return _transposed(b, x, weight, spatial, *lists) if g.transposed else _direct(b, x, weight, *lists)
+
+
+def _kernel(name: str, operands: Sequence[Value], weight: Value, pixels: int) -> str | None:
+    """The host kernel for these operands, if a call of it can pay: below a million products XLA is as fast.
+
+    pixels: of the convolution's smaller side, all images and channels counted.
+    """
+    dtype = operands[0].dtype
+    suffix = {torch.float32: "", torch.bfloat16: "_bf16"}.get(dtype)
+    products = pixels * weight.numel // max(weight.shape[0], 1)
+    if suffix is None or products < 2**20 or any(v.dtype != dtype for v in operands):
+        return None
+    return name + suffix
 
 
 @lowers(aten.convolution.default, aten.convolution_overrideable.default)
 def convolution(b, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    (result,) = b.out
-    if result.numel() == 0:
-        return b.constant(0, result.dtype, tuple(result.shape))
-    rank = x.ndim - 2
-    stride, padding, dilation, output_padding = (_expand(v, rank) for v in (stride, padding, dilation, output_padding))
+    (out,) = b.out
+    if out.numel() == 0:
+        return b.constant(0, out.dtype, tuple(out.shape))
+    geometry = _geometry(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
 
-    def decomposition(x, weight, bias=None):
-        x, weight = _wide(b, x, weight)
-        if transposed:
-            y = _transposed(b, x, weight, result.shape[2:], stride, padding, dilation, groups)
-        else:
-            y = _direct(b, x, weight, stride, padding, dilation, groups)
+    def decomposition(x: Value, weight: Value, bias: Value | None = None) -> Value:
+        y = _convolve(b, *_wide(b, x, weight), out.shape[2:], geometry)
         if bias is not None:
-            y = b.add(y, b.reshape(b.convert(bias, y.dtype), (bias.numel, *[1] * rank)))
-        return b.convert(y, result.dtype)
+            y = b.add(y, b.reshape(b.convert(bias, y.dtype), (bias.numel, *[1] * (x.ndim - 2))))
+        return b.convert(y, out.dtype)
 
     operands = [x, weight] if bias is None else [x, weight, bias]
-    config = _config(
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        transposed=[int(transposed)],
-        output_padding=output_padding,
-        groups=[groups],
-    )
-    types = [(tuple(result.shape), result.dtype)]
-    return b.composite("neuron.convolution", operands, types, decomposition, config)
+    kernel = _kernel("neuron.convolution", operands, weight, x.numel if transposed else out.numel())
+    if kernel is None:
+        return decomposition(*operands)
+    return b.composite(kernel, operands, [(tuple(out.shape), out.dtype)], decomposition, geometry.config())
 
 
 @lowers(aten.convolution_backward.default)
 def convolution_backward(
     b, grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
 ):
-    rank = x.ndim - 2
-    stride, padding, dilation = (_expand(v, rank) for v in (stride, padding, dilation))
-    empty = [
-        b.constant(0, v.dtype, v.shape) if wanted else None for v, wanted in zip((x, weight), output_mask, strict=False)
-    ]
-    grad, x, weight = _wide(b, grad, x, weight)
-    results: list[Value | None] = [*empty, None]
+    geometry = _geometry(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
+    results: list[Value | None] = [None, None, None]
     if output_mask[2]:
-        results[2] = b.reduce(grad, [0, *range(2, grad.ndim)], "add")
-    if math.prod((grad.numel, x.numel, weight.numel)):
-        if output_mask[0] and transposed:
-            results[0] = _direct(b, grad, weight, stride, padding, dilation, groups)
-        elif output_mask[0]:
-            results[0] = _transposed(b, grad, weight, x.shape[2:], stride, padding, dilation, groups)
+        (wide_grad,) = _wide(b, grad)
+        results[2] = b.reduce(wide_grad, [0, *range(2, grad.ndim)], "add")
+    wanted = [index for index in range(2) if output_mask[index]]
+    if not grad.numel * x.numel * weight.numel:
+        for index in wanted:
+            results[index] = b.constant(0, b.out[index].dtype, tuple(b.out[index].shape))
+        return finish(b, results)
+
+    def decomposition(grad: Value, x: Value, weight: Value) -> list[Value]:
+        dtypes = (x.dtype, weight.dtype)
+        grad, x, weight = _wide(b, grad, x, weight)
+        gradients = []
+        if output_mask[0]:
+            adjoint = geometry._replace(transposed=not transposed)
+            gradients.append(_convolve(b, grad, weight, x.shape[2:], adjoint))
         if output_mask[1]:
             image, values = (grad, x) if transposed else (x, grad)
-            results[1] = _weight_gradient(b, image, values, weight.shape[2:], stride, padding, dilation, groups)
+            lists = (geometry.stride, geometry.padding, geometry.dilation, groups)
+            gradients.append(_weight_gradient(b, image, values, weight.shape[2:], *lists))
+        return [b.convert(v, dtypes[index]) for v, index in zip(gradients, wanted, strict=True)]
+
+    operands = [grad, x, weight]
+    kernel = _kernel("neuron.convolution_backward", operands, weight, x.numel if transposed else grad.numel)
+    if wanted and kernel is not None:
+        config = geometry.config() + f";mask={int(output_mask[0])},{int(output_mask[1])}"
+        types = [(operands[1 + index].shape, x.dtype) for index in wanted]
+        gradients = b.composite(kernel, operands, types, decomposition, config)
+    else:
+        gradients = decomposition(*operands)
+    for index, gradient in zip(wanted, gradients, strict=True):
+        results[index] = gradient
     return finish(b, results)
