@@ -4,7 +4,7 @@
 Half types are multiplied into a float32 accumulator and rounded once, after bias and scaling:
 that is PyTorch's definition, and XLA reaches the processor's bf16 instructions through it.
 
-Host kernel `neuron.matmul` (see `Builder.composite`): a product of half-type operands, result in
+Host kernel `neuron.matmul` (see `Builder.composite`): a product of bfloat16 operands, result in
 the operands' dtype, rounded once. Operands: x, y and, optionally, a bias as long as the last dimension of the
 result. Its config is `lhs_batch=0;rhs_batch=0;lhs_contracting=2;rhs_contracting=1`, lists of
 dimensions joined by commas, in the order of stablehlo.dot_general; the result has the batch
@@ -13,6 +13,7 @@ dimensions, then the free ones of x, then those of y.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -55,7 +56,7 @@ def contract(
         return b.convert(result, x.dtype)
 
     operands = [x, y] if bias is None else [x, y, bias]
-    if opmath(x.dtype) == x.dtype:
+    if not _kernel_pays(x, y, contracting, batch):
         return decomposition(*operands)
     names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
     lists = (*batch, *contracting)
@@ -63,6 +64,16 @@ def contract(
     free = [v.shape[d] for v, c, s in zip((x, y), contracting, batch, strict=True) for d in _free(v, c, s)]
     shape = [x.shape[d] for d in batch[0]] + free
     return b.composite("neuron.matmul", operands, [(shape, x.dtype)], decomposition, config)[0]
+
+
+def _kernel_pays(x: Value, y: Value, contracting: Dims, batch: Dims) -> bool:
+    """Whether to call the host kernel where there is one: for few rows of bfloat16 by a large matrix.
+
+    XLA reads such a matrix up to four times slower. With more rows the two are equal, and a call
+    costs 20 us.
+    """
+    rows = x.numel // max(math.prod(x.shape[d] for d in contracting[0]), 1)
+    return x.dtype == torch.bfloat16 and not batch[0] and 0 < rows <= 16 and rows * y.numel >= 2**21
 
 
 def _free(x: Value, contracting: Sequence[int], batch: Sequence[int]) -> list[int]:
