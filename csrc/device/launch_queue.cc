@@ -143,7 +143,9 @@ void LaunchQueue::release() {
 
 void LaunchQueue::notify_waiters() {
   if (!waiters_.load(std::memory_order_seq_cst)) return;
-  { std::lock_guard<std::mutex> lock(waiters_mutex_); }
+  {
+    std::lock_guard<std::mutex> lock(waiters_mutex_);
+  }
   waiters_condition_.notify_all();
 }
 

@@ -30,7 +30,8 @@ void register_eager_bindings(PyObject* module) {
     return reinterpret_cast<uintptr_t>(program);
   });
   m.def("program_ready", [](uintptr_t program, std::string neff) { program_at(program).ready(std::move(neff)); });
-  m.def("program_failed", [](uintptr_t program, std::string message) { program_at(program).failed(std::move(message)); });
+  m.def("program_failed",
+        [](uintptr_t program, std::string message) { program_at(program).failed(std::move(message)); });
   m.def("executed_operators", &executed_operators);
   m.def("fallback_operators", &fallback_operators);
   m.def("clear_operator_log", &clear_operator_log);

@@ -126,7 +126,8 @@ void Call::add_tensor(const at::Tensor& tensor, Role role, int index, int elemen
 
 void Call::add_view(const at::Tensor& tensor, Role role, int index, int element) {
   const bool contiguous = tensor.is_contiguous();
-  const uint64_t kind = static_cast<uint64_t>(tensor.scalar_type()) << 8 | static_cast<uint64_t>(role) << 1 | contiguous;
+  const uint64_t kind =
+      static_cast<uint64_t>(tensor.scalar_type()) << 8 | static_cast<uint64_t>(role) << 1 | contiguous;
   key.push_back(word(Tag::Tensor, kind, static_cast<uint64_t>(tensor.dim())));
   key.append(tensor.sizes().begin(), tensor.sizes().end());
   if (!contiguous) {

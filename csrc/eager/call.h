@@ -56,7 +56,7 @@ class Call {
 
   const OperatorEntry& entry_;
   std::vector<OperandInfo>* infos_;
-  bool double_precision_ = false;               // some tensor is float64: floats are handed over as such
+  bool double_precision_ = false;                // some tensor is float64: floats are handed over as such
   c10::SmallVector<size_t, 4> double_operands_;  // to be narrowed otherwise
 };
 

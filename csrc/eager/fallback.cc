@@ -21,8 +21,9 @@ void run_on_cpu(OperatorEntry& entry, torch::jit::Stack* stack) {
   if (choice == FallbackChoice::Warn && !called_by_printing() && !entry.warned.exchange(true)) {
     const std::string where = describe(current_call_site());
     TORCH_WARN(entry.name(), " runs on the CPU: its result cannot have a static shape, or the neuron device has no ",
-               "lowering for it. Its operands are copied to the host and back at every call", where.empty() ? "" : " (first at ",
-               where, where.empty() ? "." : ").", " Set TORCH_NEURONX_FALLBACK=error to forbid this, or silent to hide this message.");
+               "lowering for it. Its operands are copied to the host and back at every call",
+               where.empty() ? "" : " (first at ", where, where.empty() ? "." : ").",
+               " Set TORCH_NEURONX_FALLBACK=error to forbid this, or silent to hide this message.");
   }
   at::native::cpu_fallback(entry.handle(), stack);
 }

@@ -94,10 +94,10 @@ std::unique_ptr<Entry> handle_miss(const OperatorEntry& op, const c10::IValue* a
   const PythonObject operands = python_operands(infos);
   const CallSite site = current_call_site();
   // (program id or None, outputs, returns, random increment), or None: run on the CPU.
-  const PythonObject decision = owned(PyObject_CallFunction(
-      handler(), "sOOy#s", op.name().c_str(), values.get(), operands.get(),
-      reinterpret_cast<const char*>(call.key.data()), static_cast<Py_ssize_t>(call.key.size() * sizeof(uint64_t)),
-      describe(site).c_str()));
+  const PythonObject decision =
+      owned(PyObject_CallFunction(handler(), "sOOy#s", op.name().c_str(), values.get(), operands.get(),
+                                  reinterpret_cast<const char*>(call.key.data()),
+                                  static_cast<Py_ssize_t>(call.key.size() * sizeof(uint64_t)), describe(site).c_str()));
   auto entry = std::make_unique<Entry>();
   if (decision.get() == Py_None) {
     entry->fallback = true;

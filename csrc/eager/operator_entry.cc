@@ -34,17 +34,16 @@ uint64_t hash_key(const Key& key) {
   return hash;
 }
 
-OperatorEntry::OperatorEntry(c10::OperatorHandle handle, std::string log_name,
-                             const std::vector<std::string>& statics, const std::vector<std::string>& updated,
-                             const std::vector<std::string>& written)
+OperatorEntry::OperatorEntry(c10::OperatorHandle handle, std::string log_name, const std::vector<std::string>& statics,
+                             const std::vector<std::string>& updated, const std::vector<std::string>& written)
     : handle_(handle), log_name_(std::move(log_name)) {
   const c10::FunctionSchema& schema = handle_.schema();
   name_ = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   for (const c10::Argument& given : schema.arguments()) {
     Argument argument;
     const c10::TypeKind kind = element_kind(given.real_type());
-    argument.scalar = (kind == c10::TypeKind::NumberType || kind == c10::TypeKind::FloatType) &&
-                      !contains(statics, given.name());
+    argument.scalar =
+        (kind == c10::TypeKind::NumberType || kind == c10::TypeKind::FloatType) && !contains(statics, given.name());
     argument.dtype = kind == c10::TypeKind::ScalarTypeType;
     argument.placement = kind == c10::TypeKind::DeviceObjType || kind == c10::TypeKind::LayoutType ||
                          kind == c10::TypeKind::GeneratorType || given.name() == "pin_memory";

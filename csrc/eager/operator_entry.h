@@ -24,15 +24,15 @@ struct Output {
   c10::SmallVector<int64_t, 5> sizes, strides;
   at::ScalarType dtype = at::ScalarType::Undefined;
   int64_t numel = 0;
-  size_t bytes = 0;   // of a new tensor's storage
-  int target = -1;    // >= 0: written into that mutated tensor of the call; else a new tensor
+  size_t bytes = 0;  // of a new tensor's storage
+  int target = -1;   // >= 0: written into that mutated tensor of the call; else a new tensor
 };
 
 // The decision about one key.
 struct Entry {
   Key key;
-  Entry* next = nullptr;  // same hash
-  bool fallback = false;  // runs on the CPU
+  Entry* next = nullptr;       // same hash
+  bool fallback = false;       // runs on the CPU
   Program* program = nullptr;  // null: nothing to compute (all results are empty)
   std::vector<Output> outputs;
   std::vector<int> returns;       // of new tensors: -1 one tensor, n >= 0 a list of n
@@ -43,10 +43,10 @@ enum class Role : uint8_t { Input, Updated, Written };  // Written: not read (an
 
 struct Argument {
   Role role = Role::Input;
-  bool scalar = false;       // a Scalar or float whose value is an operand
-  bool dtype = false;        // a ScalarType
-  bool placement = false;    // device, layout, pinning: no part of the program
-  bool indices = false;      // a list of index tensors, which may lie on the CPU
+  bool scalar = false;     // a Scalar or float whose value is an operand
+  bool dtype = false;      // a ScalarType
+  bool placement = false;  // device, layout, pinning: no part of the program
+  bool indices = false;    // a list of index tensors, which may lie on the CPU
 };
 
 // One overload: what its schema says, and the programs compiled for it so far.

@@ -106,7 +106,7 @@ void Program::execute(c10::DeviceIndex device, const Launch& launch) {
   Slices slices;
   for (size_t i = 0; i < launch.inputs.size(); ++i) {
     const Operand& operand = launch.inputs[i];
-    nrt_tensor_t* tensor = operand.scalar != ScalarKind::None ? scalar_tensor(device, operand.scalar, operand.bits)
+    nrt_tensor_t* tensor = operand.scalar != ScalarKind::None     ? scalar_tensor(device, operand.scalar, operand.bits)
                            : operand.whole || operand.offset == 0 ? operand.block
                                                                   : slices.make(operand);
     nrt.add_tensor_to_tensor_set(loaded.inputs, input_name(i), tensor);

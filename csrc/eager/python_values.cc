@@ -32,7 +32,8 @@ PythonObject none() { return PythonObject(Py_NewRef(Py_None)); }
 PythonObject integer(int64_t number, c10::TypeKind kind) {
   switch (kind) {
     case c10::TypeKind::ScalarTypeType:
-      return PythonObject(Py_NewRef(reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(number)))));
+      return PythonObject(
+          Py_NewRef(reinterpret_cast<PyObject*>(torch::getTHPDtype(static_cast<at::ScalarType>(number)))));
     case c10::TypeKind::LayoutType:
       return PythonObject(Py_NewRef(reinterpret_cast<PyObject*>(torch::getTHPLayout(static_cast<at::Layout>(number)))));
     case c10::TypeKind::MemoryFormatType:

@@ -26,7 +26,8 @@ Entries& entries() {
 }
 
 torch::Library& library(c10::DispatchKey key) {
-  static auto* device = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* device =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   static auto* autograd =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
   return key == c10::DispatchKey::PrivateUse1 ? *device : *autograd;
@@ -116,8 +117,7 @@ void register_operator(const std::string& name, const std::string& log_name, con
                        bool with_kernel) {
   const auto [base, overload] = split_name(name);
   const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
-  OperatorEntry& entry =
-      enter(handle, std::make_unique<OperatorEntry>(handle, log_name, statics, updated, written));
+  OperatorEntry& entry = enter(handle, std::make_unique<OperatorEntry>(handle, log_name, statics, updated, written));
   if (!with_kernel) return;
   const std::string local = name.substr(name.find("::") + 2);
   library(c10::DispatchKey::PrivateUse1)
@@ -145,7 +145,8 @@ OperatorEntry& operator_entry(const c10::OperatorHandle& handle) {
 }
 
 void register_fallback() {
-  static auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto* fallback =
+      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_unregistered>());
 }
 

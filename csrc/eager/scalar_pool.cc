@@ -54,7 +54,8 @@ nrt_tensor_t* scalar_tensor(c10::DeviceIndex device, ScalarKind kind, uint64_t b
   const Key key{bits, kind};
   if (auto found = pool.young.find(key); found != pool.young.end()) return found->second;
   const auto check = [](NRT_STATUS status) {
-    if (status != NRT_SUCCESS) throw ProgramError(status, "writing a scalar operand failed: " + describe_status(status));
+    if (status != NRT_SUCCESS)
+      throw ProgramError(status, "writing a scalar operand failed: " + describe_status(status));
   };
   if (pool.young.size() >= kCapacity) {
     for (auto& entry : pool.old) runtime().tensor_free(&entry.second);
@@ -66,7 +67,8 @@ nrt_tensor_t* scalar_tensor(c10::DeviceIndex device, ScalarKind kind, uint64_t b
     tensor = found->second;
     pool.old.erase(found);
   } else {
-    check(runtime().tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, core_of(device), scalar_bytes(kind), nullptr, &tensor));
+    check(
+        runtime().tensor_allocate(NRT_TENSOR_PLACEMENT_DEVICE, core_of(device), scalar_bytes(kind), nullptr, &tensor));
     check(runtime().tensor_write(tensor, &bits, 0, scalar_bytes(kind)));  // little-endian
   }
   pool.young.emplace(key, tensor);
