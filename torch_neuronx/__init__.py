@@ -20,7 +20,7 @@ _registered = False
 _LAZY = {
     name: module
     for module, names in {
-        "eager": ("get_executed_ops", "get_fallback_ops", "clear_op_tracking", "nki_op", "wrap_nki"),
+        "eager": ("get_executed_ops", "get_fallback_ops", "clear_op_tracking"),
         "neuron.memory": (
             "empty_cache",
             "max_memory_allocated",
@@ -36,7 +36,7 @@ _LAZY = {
     }.items()
     for name in names
 }
-_LAZY_MODULES = ("compiler", "distributed", "dynamo", "eager", "metrics", "neuron_dynamo_backend", "utils")
+_LAZY_MODULES = ("compiler", "eager", "metrics", "utils")
 
 __all__ = [*_LAZY, *_LAZY_MODULES]
 
