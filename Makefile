@@ -5,8 +5,8 @@
 #   make setup   only creates .venv and builds the package   make clean    removes what was built
 #
 # Nothing is done twice: each step leaves a stamp in .venv/stamps, newer than what it depends on.
-# PYTHON chooses the interpreter; TORCH the version; TORCH_INDEX a package index to take it from,
-# such as URL for the build without CUDA.
+# PYTHON chooses the interpreter; TORCH the version; TORCH_INDEX a package index to take it from
+# (PyTorch's own index has a smaller build without CUDA).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
