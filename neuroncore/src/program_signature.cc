@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::string_view kScratchPrefix = "neuroncore_scratch";
 
-// Below this the pages of an output are warm anyway.
-constexpr size_t kScratchMinimum = size_t{1} << 20;
+// Below this the pages of an output are warm anyway: the C library's allocator hands larger blocks back to the system.
+constexpr size_t kScratchMinimum = size_t{128} << 10;
 
 struct ElementType {
   std::string_view name;
