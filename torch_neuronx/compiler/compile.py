@@ -71,6 +71,8 @@ class _Table:
         """Counts a finished entry; drops those that were not used for longest when there are too many."""
         with self.mutex:
             self._bytes += len(neff.data)
+            if self._bytes <= _TABLE_BYTES:
+                return
             for key, future in list(self._futures.items()):
                 if self._bytes <= _TABLE_BYTES:
                     break

@@ -29,8 +29,10 @@ def check_trusted(status: os.stat_result, path: str) -> None:
 
 def check_directory(path: str) -> None:
     """Raises UntrustedError for a directory others may change, FileNotFoundError when it is absent."""
-    check_trusted(os.lstat(path), path)  # a symbolic link of another user may point to a directory of ours
-    status = os.stat(path)
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        check_trusted(status, path)  # a link of another user may point to a directory of ours
+        status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{path} is not a directory")
     check_trusted(status, path)

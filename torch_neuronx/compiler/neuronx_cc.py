@@ -22,6 +22,7 @@ _ERROR_CHARACTERS = 8000
 
 _children: set[subprocess.Popen[str]] = set()
 _children_mutex = threading.Lock()
+_stopped = False
 
 
 def flags(target: Target, optimize_level: int) -> str:
@@ -60,17 +61,19 @@ def compile(program: Program, target: Target, optimize_level: int, metadata: dic
 
 def _run(arguments: list[str], directory: str) -> tuple[int, str]:
     """Runs the compiler in a process group of its own, so that its helpers can be stopped with it."""
-    process = subprocess.Popen(
-        arguments,
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
     with _children_mutex:
+        if _stopped:
+            raise CompilerFailure("the process ends")
+        process = subprocess.Popen(
+            arguments,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         _children.add(process)
     try:
         _, message = process.communicate()
@@ -92,8 +95,9 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def stop_all() -> None:
-    """Kills the compilers that still run; for Ctrl-C and the end of the process."""
+    """Kills the compilers that still run and starts no more: the process ends."""
+    global _stopped
     with _children_mutex:
-        running = list(_children)
-    for process in running:
-        _kill(process)
+        _stopped = True
+        for process in _children:
+            _kill(process)
