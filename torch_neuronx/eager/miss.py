@@ -234,7 +234,9 @@ class _Miss:
     def _results(self, metas: dict[str, Any]) -> tuple[list[torch.Tensor | None], list[int]]:
         """Meta tensors of all results, lists flattened, and per return -1 or the length of its list."""
         positional, keyword = self._call_arguments(self.variant.functional, metas)
-        returned = self.variant.functional(*positional, **keyword)
+        rule = load_rules().get(self.variant.functional)
+        function = self.variant.functional if rule is None or rule.meta is None else rule.meta
+        returned = function(*positional, **keyword)
         if not isinstance(returned, (tuple, list)) or len(self.variant.functional._schema.returns) == 1:
             returned = [returned] if self.variant.functional._schema.returns else []
         flat: list[torch.Tensor | None] = []
@@ -246,6 +248,10 @@ class _Miss:
             else:
                 flat.append(value)
                 lists.append(-1)
+        if self.variant.updated and self.variant.functional is self.variant.overload:
+            updated = [_meta(target) for target in self._targets()]
+            flat.extend(updated)
+            lists.extend(-1 for _ in updated)
         return flat, lists
 
     def _is_marked(self) -> bool:

@@ -21,11 +21,13 @@ _FUNCTIONAL = {
     "aten::normal_": "aten::normal_functional",
     "aten::_index_put_impl_": "aten::index_put",
     "aten::_fill_mem_eff_dropout_mask_": "",
+    "aten::_native_batch_norm_legit": "aten::_native_batch_norm_legit_functional",
 }
 
-# Overloads that change arguments which their schema does not mark: (functional, arguments updated).
+# Overloads that change arguments which their schema does not mark: (functional, arguments updated). One
+# that is its own functional overload has a rule that returns the new contents after the results.
 _UNMARKED = {
-    "aten::native_batch_norm": ("aten::_native_batch_norm_legit_functional", ("running_mean", "running_var")),
+    "aten::native_batch_norm": ("aten::native_batch_norm", ("running_mean", "running_var")),
     "aten::cudnn_batch_norm": ("", ()),
 }
 
@@ -82,7 +84,7 @@ def functional_of(overload: OpOverload) -> OpOverload | None:
     updated, written = _split(overload)
     if not updated and not written:
         return overload
-    if name in _FUNCTIONAL:
+    if name in _FUNCTIONAL and updated:
         return resolve(_FUNCTIONAL[name]) if _FUNCTIONAL[name] else None
     namespace, _, base = name.partition("::")
     if updated:
@@ -112,7 +114,7 @@ def variant_of(overload: OpOverload) -> Variant | None:
 
 def variants(functional: OpOverload) -> Iterator[Variant]:
     """The functional overload itself, then its in-place and out= forms."""
-    yield Variant(functional, functional)
+    yield variant_of(functional) or Variant(functional, functional)
     packet = functional.overloadpacket
     wanted = _signature(functional)
     for name in packet.overloads():

@@ -35,18 +35,24 @@ class Rule(NamedTuple):
         part of the program key: a new value compiles anew).
     whole: the overload is a composite of PyTorch that is lowered whole in inference; under
         autograd PyTorch's own decomposition runs.
+    meta: for a `whole` composite, its results on the meta device: called like the overload, where the layout
+        (or the time) that PyTorch's decomposition takes is not the one wanted. None: calls the overload.
     """
 
     function: Callable[..., Any]
     static: frozenset[str]
     whole: bool
+    meta: Callable[..., Any] | None = None
 
 
 TABLE: dict[torch._ops.OpOverload, Rule] = {}
 
 
 def lowers(
-    *overloads: torch._ops.OpOverload, static: Iterable[str] = (), whole: bool = False
+    *overloads: torch._ops.OpOverload,
+    static: Iterable[str] = (),
+    whole: bool = False,
+    meta: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enters the decorated rule into the table for every overload named."""
 
@@ -54,7 +60,7 @@ def lowers(
         for overload in overloads:
             if overload in TABLE:
                 raise ValueError(f"{overload} has two lowering rules")
-            TABLE[overload] = Rule(function, frozenset(static), whole)
+            TABLE[overload] = Rule(function, frozenset(static), whole, meta)
         return function
 
     return enter

@@ -175,7 +175,14 @@ def attention(
 # -- rules --------------------------------------------------------------------------------------
 
 
-@lowers(aten.scaled_dot_product_attention.default, static=("dropout_p", "scale"), whole=True)
+def _attention_meta(query, key, value, *arguments, **options):
+    """The result lies in memory as the query does, like that of PyTorch's fused kernels."""
+    if query.ndim == 4 and query.shape[0] == key.shape[0] and query.shape[-1] == value.shape[-1]:
+        return torch.empty_like(query)
+    return aten.scaled_dot_product_attention(query, key, value, *arguments, **options)
+
+
+@lowers(aten.scaled_dot_product_attention.default, static=("dropout_p", "scale"), whole=True, meta=_attention_meta)
 def scaled_dot_product_attention(
     b, query, key, value, attn_mask, dropout_p, is_causal, *, scale=None, enable_gqa=False
 ):

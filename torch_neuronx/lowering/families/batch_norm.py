@@ -9,7 +9,7 @@ import torch
 
 from ...stablehlo import Builder, Value
 from ..promotion import opmath
-from ..registry import lowers
+from ..registry import LoweringError, lowers
 from .normalization import finish, mean_over, moments
 
 aten = torch.ops.aten
@@ -71,12 +71,14 @@ def _results(b: Builder, values: list[Value | None]) -> tuple[Value | None, ...]
 
 @lowers(aten.native_batch_norm.default)
 def native_batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps):
-    """The schema hides that training updates the running averages: a caller that wants them asks for five results."""
+    """The schema hides that training updates the running averages: eager asks for them as two more results."""
+    if training and running_mean is not None and len(b.out) == 3:
+        raise LoweringError("native_batch_norm would not update its running averages here")
     return _results(b, _batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
-@lowers(aten._native_batch_norm_legit.default, aten._native_batch_norm_legit_functional.default)
-def _native_batch_norm_legit(b, x, weight, bias, running_mean, running_var, training, momentum, eps):
+@lowers(aten._native_batch_norm_legit_functional.default)
+def _native_batch_norm_legit_functional(b, x, weight, bias, running_mean, running_var, training, momentum, eps):
     return _results(b, _batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps))
 
 

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scaled dot-product attention: masks, grouped queries, gradients, and which operators run."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from case import FLOATS, sample
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import torch_neuronx
+
+# The first is left to XLA, the second is large enough for the host kernel.
+SIZES = {"small": (2, 4, 9, 8), "large": (2, 4, 80, 16)}
+DTYPES = pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: str(d).removeprefix("torch."))
+
+
+def tolerances(dtype: torch.dtype) -> dict[str, float]:
+    return {torch.float64: {}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}.get(dtype, {"rtol": 2e-2, "atol": 2e-2})
+
+
+def operands(shape, key_heads: int | None = None, dtype=torch.float32) -> list[torch.Tensor]:
+    batch, heads, length, size = shape
+    keys = (batch, key_heads or heads, length + 3, size)
+    return [sample(*s, dtype=dtype, seed=i, low=-2, high=2) for i, s in enumerate((shape, keys, keys))]
+
+
+def masks(shape, dtype) -> dict[str, torch.Tensor]:
+    batch, heads, length, _ = shape
+    hidden_row = sample(length, length + 3, seed=5) > 0
+    hidden_row[2] = False
+    return {
+        "boolean": sample(length, length + 3, seed=5) > -1,
+        "hidden row": hidden_row,
+        "per batch": sample(batch, 1, 1, length + 3, seed=6) > -2,
+        "added": sample(batch, heads, length, length + 3, seed=7, dtype=dtype),
+    }
+
+
+def reference(query, key, value, mask=None, **options) -> torch.Tensor:
+    """PyTorch's composition of products and softmax, in double precision."""
+    mask = mask if mask is None or mask.dtype == torch.bool else mask.double()
+    with sdpa_kernel(SDPBackend.MATH):
+        return scaled_dot_product_attention(query.double(), key.double(), value.double(), mask, **options)
+
+
+def on_device(query, key, value, mask=None, **options) -> torch.Tensor:
+    mask = None if mask is None else mask.to("neuron")
+    return scaled_dot_product_attention(query.to("neuron"), key.to("neuron"), value.to("neuron"), mask, **options)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("options", ({}, {"is_causal": True}, {"scale": 0.3}), ids=("plain", "causal", "scale"))
+def test_inference(size, options, dtype):
+    tensors = operands(SIZES[size], dtype=dtype)
+    expected = reference(*tensors, **options)
+    torch_neuronx.clear_op_tracking()
+    actual = on_device(*tensors, **options)
+    torch.testing.assert_close(actual.cpu(), expected.to(dtype), **tolerances(dtype))
+    assert "aten::scaled_dot_product_attention" in torch_neuronx.get_executed_ops()
+    assert torch_neuronx.get_fallback_ops() == []
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", masks(SIZES["small"], torch.float32))
+def test_masks(name, size, dtype):
+    tensors = operands(SIZES[size], dtype=dtype)
+    mask = masks(SIZES[size], dtype)[name]
+    actual = on_device(*tensors, mask)
+    torch.testing.assert_close(actual.cpu(), reference(*tensors, mask).to(dtype), **tolerances(dtype))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    (
+        ((5, 8), (7, 8), (7, 8)),
+        ((3, 5, 8), (3, 7, 8), (3, 7, 4)),
+        ((2, 1, 3, 5, 8), (1, 2, 3, 7, 8), (2, 2, 3, 7, 8)),
+    ),
+    ids=("2-dim", "value-size", "broadcast"),
+)
+def test_shapes(shapes):
+    tensors = [sample(*s, seed=i) for i, s in enumerate(shapes)]
+    torch.testing.assert_close(on_device(*tensors).cpu(), reference(*tensors).float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", (0, 5))
+def test_empty(length):
+    query, key = torch.zeros(2, 3, 5 - length, 4), torch.zeros(2, 3, length, 4)
+    assert torch.equal(on_device(query, key, key).cpu(), torch.zeros(2, 3, 5 - length, 4))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("kind", ("plain", "causal", "scale", "hidden row", "added", "grouped"))
+def test_gradients(kind, size, dtype):
+    shape = SIZES[size]
+    options = {"causal": {"is_causal": True}, "scale": {"scale": 0.3}, "grouped": {"enable_gqa": True}}.get(kind, {})
+    tensors = operands(shape, 2 if kind == "grouped" else None, dtype)
+    mask = masks(shape, dtype).get(kind)
+    grad = sample(*shape, dtype=dtype, seed=11)
+    leaves = [t.double().requires_grad_() for t in tensors]
+    reference(*leaves, mask, **options).backward(grad.double())
+    device_leaves = [t.to("neuron", copy=True).requires_grad_() for t in tensors]
+    torch_neuronx.clear_op_tracking()
+    on_device(*device_leaves, mask, **options).backward(grad.to("neuron"))
+    for actual, expected in zip(device_leaves, leaves, strict=True):
+        close = tolerances(dtype) if dtype == torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
+        torch.testing.assert_close(actual.grad.cpu(), expected.grad.to(dtype), **close)
+    executed = torch_neuronx.get_executed_ops()
+    assert "aten::_scaled_dot_product_flash_attention_for_cpu_backward" in executed
+    assert "aten::_softmax" not in executed
+
+
+def test_gradient_of_the_mask():
+    """The fused operator has none: PyTorch's composition serves."""
+    tensors = operands(SIZES["small"])
+    mask = masks(SIZES["small"], torch.float32)["added"]
+    leaf, device_leaf = mask.double().requires_grad_(), mask.to("neuron", copy=True).requires_grad_()
+    reference(*tensors, leaf).sum().backward()
+    scaled_dot_product_attention(*(t.to("neuron") for t in tensors), device_leaf).sum().backward()
+    torch.testing.assert_close(device_leaf.grad.cpu(), leaf.grad.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_permuted_operands():
+    """As models make them: (batch, length, heads, size) seen as (batch, heads, length, size)."""
+    tensors = [sample(2, 70, 4, 16, seed=i) for i in range(3)]
+    expected = reference(*(t.transpose(1, 2) for t in tensors)).transpose(1, 2)
+    actual = scaled_dot_product_attention(*(t.to("neuron").transpose(1, 2) for t in tensors)).transpose(1, 2)
+    assert actual.is_contiguous()
+    torch.testing.assert_close(actual.cpu(), expected.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", (False, True), ids=("inference", "training"))
+def test_dropout(training):
+    """Kept probabilities are scaled: with values of one, the mean stays one."""
+    query, key = (sample(4, 8, 64, 16, seed=i).to("neuron") for i in range(2))
+    value = torch.ones(4, 8, 64, 16).to("neuron").requires_grad_(training)
+    torch.manual_seed(0)
+    y = scaled_dot_product_attention(query, key, value, dropout_p=0.5).detach().cpu()
+    assert not torch.allclose(y, torch.ones_like(y), atol=1e-3)
+    assert abs(y.mean().item() - 1) < 0.05
+
+
+def test_not_a_number_stays():
+    query, key, value = operands(SIZES["small"])
+    query[0, 1, 3, 2] = math.nan
+    nan = on_device(query, key, value).cpu().isnan()
+    assert nan[0, 1, 3].all()
+    assert nan.sum() == nan[0, 1, 3].numel()
