@@ -74,11 +74,12 @@ def test_a_failure_is_not_kept(debug_directory: Path) -> None:
 def test_programs_are_saved_on_request_only(debug_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler.compile, "neff_cache", lambda: compiler.cache.NeffCache(None))
     compiler.compile_program(sum_program(1001))
-    assert not debug_directory.exists()
     monkeypatch.setenv("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS", "1")
     compiler.compile_program(sum_program(1002))
-    (saved,) = debug_directory.rglob("program.mlir")
-    assert saved.read_text() == sum_program(1002).located_text
+    # Programs of earlier tests may still be compiling: there can be more than these.
+    saved = {path.read_text() for path in debug_directory.rglob("program.mlir")}
+    assert sum_program(1002).located_text in saved
+    assert sum_program(1001).located_text not in saved
 
 
 def test_an_unwritable_debug_directory_hides_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
