@@ -148,4 +148,6 @@ def test_training_step(build):
     assert gradients[0].keys() == gradients[1].keys()
     scale = max(g.abs().max() for g in gradients[0].values())
     for name, expected in gradients[0].items():
-        assert_close(gradients[1][name], expected, rtol=2e-3, atol=1e-5 * float(scale), msg=lambda m, n=name: f"{n}: {m}")
+        assert_close(
+            gradients[1][name], expected, rtol=2e-3, atol=1e-5 * float(scale), msg=lambda m, n=name: f"{n}: {m}"
+        )
