@@ -2,7 +2,8 @@
 """The tiny FLUX.2 pipeline from an empty cache, and in a new process that finds the cache filled.
 
 programs                    programs that the first image needed
-ms_per_compile              mean time of one compile
+ms_per_compile              what each of them added to the first image: lowering, compiling, loading
+compile_latency_ms          mean time from the start to the end of one compile, while others run beside it
 first_image_s               device placement and first image, empty cache
 warm_process_first_image_s  the same in a new process with the filled cache (it compiles nothing)
 warm_call_s                 another image in that process
@@ -76,7 +77,8 @@ def main() -> None:
 
     result = {
         "programs": cold["programs"],
-        "ms_per_compile": cold["compile_seconds"] / max(1, cold["programs"]) * 1e3,
+        "ms_per_compile": (cold["first"] - cold["warm"]) / max(1, cold["programs"]) * 1e3,
+        "compile_latency_ms": cold["compile_seconds"] / max(1, cold["programs"]) * 1e3,
         "first_image_s": cold["first"],
         "warm_process_first_image_s": warm["first"],
         "warm_call_s": warm["warm"],
@@ -86,7 +88,8 @@ def main() -> None:
     print_table(
         [
             ("programs compiled for the first image", f"{result['programs']:.0f}"),
-            ("one compile, mean", f"{result['ms_per_compile']:.1f} ms"),
+            ("added to it by each program", f"{result['ms_per_compile']:.1f} ms"),
+            ("one compile among others, mean", f"{result['compile_latency_ms']:.1f} ms"),
             ("first image, empty cache", f"{result['first_image_s']:.2f} s"),
             ("first image in a new process, cache filled", f"{result['warm_process_first_image_s']:.2f} s"),
             ("another image in that process", f"{result['warm_call_s']:.2f} s"),
