@@ -30,6 +30,9 @@ void register_eager_bindings(PyObject* module) {
     return reinterpret_cast<uintptr_t>(program);
   });
   m.def("program_ready", [](uintptr_t program, std::string neff) { program_at(program).ready(std::move(neff)); });
+  m.def(
+      "preload_program", [](uintptr_t program, int device) { program_at(program).preload(device); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("program_failed",
         [](uintptr_t program, std::string message) { program_at(program).failed(std::move(message)); });
   m.def("executed_operators", &executed_operators);

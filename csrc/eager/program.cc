@@ -86,6 +86,8 @@ void Program::wait_until_compiled() {
 Program::Loaded& Program::load(c10::DeviceIndex device) {
   std::atomic<Loaded*>& place = loaded_[static_cast<size_t>(device)];
   if (Loaded* loaded = place.load(std::memory_order_acquire)) return *loaded;
+  std::lock_guard<std::mutex> lock(loading_);
+  if (Loaded* loaded = place.load(std::memory_order_acquire)) return *loaded;
   Loaded loaded;
   const auto check = [&](NRT_STATUS status, const char* what) {
     if (status != NRT_SUCCESS) {
@@ -97,6 +99,15 @@ Program::Loaded& Program::load(c10::DeviceIndex device) {
   check(runtime().load(neff_.data(), neff_.size(), core_of(device), 1, &loaded.model), "loading the program");
   place.store(new Loaded(loaded), std::memory_order_release);
   return *place.load();
+}
+
+void Program::preload(c10::DeviceIndex device) {
+  if (state_.load(std::memory_order_acquire) != State::Ready) return;
+  try {
+    load(device);
+  } catch (const std::exception&) {
+    // The first launch meets the same failure, and reports it.
+  }
 }
 
 void Program::execute(c10::DeviceIndex device, const Launch& launch) {

@@ -41,6 +41,9 @@ class Program {
   void ready(std::string neff);
   void failed(std::string message);
 
+  // Loads the model on a core before its first launch does. Does nothing before the program is ready.
+  void preload(c10::DeviceIndex device);
+
   // Runs on the thread that drives the core.
   void execute(c10::DeviceIndex device, const Launch& launch);
 
@@ -64,6 +67,7 @@ class Program {
   std::atomic<State> state_{State::Compiling};
   std::atomic<double> estimated_us_{50};
   std::mutex mutex_;
+  std::mutex loading_;
   std::condition_variable compiled_;
   std::string neff_;
   std::string failure_;

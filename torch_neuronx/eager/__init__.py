@@ -24,32 +24,43 @@ _WITHOUT_KERNEL = {
 }
 
 
+# Under this key the index keeps the registrations, which spares a process with a warm cache the import of the
+# rules and the walk over all schemas.
+_REGISTRATIONS = b"registrations"
+
+
 def register() -> None:
     """Registers a kernel for every overload that the lowering table covers. Called once, at first use of the device."""
     from .. import _C
+    from ..compiler import program_index
+
+    index = program_index()
+    record = index.find(_REGISTRATIONS)
+    registrations = record["operators"] if record else _registrations()
+    for registration in registrations:
+        _C.register_operator(*registration)
+    _C.register_fallback()
+    if not record:
+        index.add(_REGISTRATIONS, {"operators": registrations})
+
+
+def _registrations() -> list[list]:
+    """Arguments of `_C.register_operator` for every overload, read off the table and the schemas."""
     from ..lowering import load_rules
     from .variants import named_variants, qualified_name, variants
 
     table = load_rules()
-    seen = set()
+    found: dict[str, list] = {}
 
     def enter(variant, rule) -> None:
         name = qualified_name(variant.overload)
-        if name in seen or (not variant.mutates and _is_view(variant.overload)):
+        if name in found or (not variant.mutates and _is_view(variant.overload)):
             return
         if torch.Tag.inplace_view in variant.overload.tags:  # changes the tensor's sizes or strides, not its memory
             return
-        seen.add(name)
         log_name = variant.overload._schema.name if rule.whole else name
-        _C.register_operator(
-            name=name,
-            log_name=log_name,
-            statics=sorted(rule.static),
-            updated=list(variant.updated),
-            written=list(variant.written),
-            whole=rule.whole,
-            with_kernel=name not in _WITHOUT_KERNEL,
-        )
+        statics, updated, written = sorted(rule.static), list(variant.updated), list(variant.written)
+        found[name] = [name, log_name, statics, updated, written, rule.whole, name not in _WITHOUT_KERNEL]
 
     for functional, rule in list(table.items()):
         if functional.namespace == "aten":
@@ -58,7 +69,7 @@ def register() -> None:
     for variant in named_variants():
         if variant.functional in table:
             enter(variant, table[variant.functional])
-    _C.register_fallback()
+    return list(found.values())
 
 
 def _is_view(overload) -> bool:

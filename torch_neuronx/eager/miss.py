@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from .. import _C
-from ..compiler import CompiledNeff, current, load, program_index, submit
+from ..compiler import CompiledNeff, current, load, program_index, submit, workers
 from ..log import logger
 from ..lowering import load_rules, lower
 from ..lowering.registry import DataDependentShape
@@ -100,6 +100,7 @@ def _start(plan: _Plan, index_key: bytes) -> Decision:
             program_index().add(index_key, _record(plan, None))
         return None if plan.results is None else (None, results, plan.returns, 0)
     program_id = _C.new_program(plan.description, _estimate_us(plan.program))
+    device = _C.current_device()
 
     def compiled(future: Future[CompiledNeff]) -> None:
         error = future.exception()
@@ -108,6 +109,7 @@ def _start(plan: _Plan, index_key: bytes) -> Decision:
             return
         neff = future.result()
         _C.program_ready(program_id, neff.data)
+        _C.preload_program(program_id, device)
         program_index().add(index_key, _record(plan, neff.key))
 
     submit(plan.program, kind="eager").add_done_callback(compiled)
@@ -137,7 +139,14 @@ def _recall(record: dict[str, Any]) -> Decision | None:
     if neff is None:
         return None
     program_id = _C.new_program(record["description"], record["estimate"])
-    _C.program_ready(program_id, neff.data)
+    device = _C.current_device()
+
+    def load_model() -> None:
+        _C.program_ready(program_id, neff.data)
+        _C.preload_program(program_id, device)
+
+    # Beside the thread that drives the core: it has the programs before this one to run.
+    workers.submit(workers.Job(load_model, lambda: _C.program_failed(program_id, "the process ends")))
     return program_id, results, record["returns"], record["random"]
 
 
