@@ -4,6 +4,7 @@
 import pytest
 import torch
 
+from torch_neuronx.eager.variants import functional_of
 from torch_neuronx.lowering import load_rules
 
 # The result's shape depends on the data: no program of static shape can compute it.
@@ -43,9 +44,8 @@ def test_the_set_is_found():
 def test_core_operator(name, operator):
     if name in DATA_DEPENDENT | STORAGE | PROPERTIES:
         return
-    if any(a.is_out for a in operator._schema.arguments):  # written by the launch: the functional form has the rule
-        from torch_neuronx.eager.variants import functional_of
-
+    # Arguments are written by the launch: the functional form has the rule.
+    if any(a.alias_info is not None and a.alias_info.is_write for a in operator._schema.arguments):
         operator = functional_of(operator)
     if operator in load_rules():
         return
