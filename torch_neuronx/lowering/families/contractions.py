@@ -67,13 +67,17 @@ def contract(
 
 
 def _kernel_pays(x: Value, y: Value, contracting: Dims, batch: Dims) -> bool:
-    """Whether to call the host kernel where there is one: for few rows of bfloat16 by a large matrix.
+    """Whether to call the host kernel where there is one.
 
-    XLA reads such a matrix up to four times slower. With more rows the two are equal, and a call
-    costs 20 us.
+    It pays for few rows of bfloat16 by a large matrix, which XLA reads up to four times slower, and for large
+    results, for which XLA fills a float32 temporary of fresh pages first. In between the two are equal, and a
+    call would keep XLA from fusing what comes next.
     """
     rows = x.numel // max(math.prod(x.shape[d] for d in contracting[0]), 1)
-    return x.dtype == torch.bfloat16 and not batch[0] and 0 < rows <= 16 and rows * y.numel >= 2**21
+    if x.dtype != torch.bfloat16 or batch[0] or rows * y.numel < 2**21:
+        return False
+    columns = y.numel // max(math.prod(y.shape[d] for d in contracting[1]), 1)
+    return rows <= 16 or rows * columns >= 2**22
 
 
 def _free(x: Value, contracting: Sequence[int], batch: Sequence[int]) -> list[int]:
