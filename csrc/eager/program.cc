@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.h"
 
+#include <array>
 #include <chrono>
-#include <vector>
 
 #include <c10/util/SmallVector.h>
 
@@ -14,28 +14,31 @@ namespace neuron {
 namespace {
 
 // "input0" … and "output0" …: the names that compilers give to the parameters and results of main.
-const char* slot_name(const char* prefix, size_t index) {
-  thread_local std::string text;
-  text = prefix + std::to_string(index);
-  return text.c_str();
-}
+class SlotNames {
+ public:
+  explicit SlotNames(const char* prefix) : prefix_(prefix) {
+    for (size_t i = 0; i < names_.size(); ++i) names_[i] = prefix_ + std::to_string(i);
+  }
+  const char* at(size_t index) const {
+    if (index < names_.size()) return names_[index].c_str();
+    thread_local std::string text;
+    text = prefix_ + std::to_string(index);
+    return text.c_str();
+  }
+
+ private:
+  std::string prefix_;
+  std::array<std::string, 64> names_;
+};
 
 const char* input_name(size_t index) {
-  static const auto* names = [] {
-    auto* list = new std::vector<std::string>;
-    for (int i = 0; i < 64; ++i) list->push_back("input" + std::to_string(i));
-    return list;
-  }();
-  return index < names->size() ? (*names)[index].c_str() : slot_name("input", index);
+  static const auto* names = new SlotNames("input");
+  return names->at(index);
 }
 
 const char* output_name(size_t index) {
-  static const auto* names = [] {
-    auto* list = new std::vector<std::string>;
-    for (int i = 0; i < 16; ++i) list->push_back("output" + std::to_string(i));
-    return list;
-  }();
-  return index < names->size() ? (*names)[index].c_str() : slot_name("output", index);
+  static const auto* names = new SlotNames("output");
+  return names->at(index);
 }
 
 // Slices live for one launch.

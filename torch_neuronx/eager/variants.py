@@ -20,7 +20,6 @@ aten = torch.ops.aten
 _FUNCTIONAL = {
     "aten::normal_": "aten::normal_functional",
     "aten::_index_put_impl_": "aten::index_put",
-    "aten::_fill_mem_eff_dropout_mask_": "",
     "aten::_native_batch_norm_legit": "aten::_native_batch_norm_legit_functional",
 }
 
@@ -28,7 +27,6 @@ _FUNCTIONAL = {
 # that is its own functional overload has a rule that returns the new contents after the results.
 _UNMARKED = {
     "aten::native_batch_norm": ("aten::native_batch_norm", ("running_mean", "running_var")),
-    "aten::cudnn_batch_norm": ("", ()),
 }
 
 
@@ -80,12 +78,12 @@ def functional_of(overload: OpOverload) -> OpOverload | None:
     """The functional overload that computes the same; None when PyTorch has none."""
     name = overload._schema.name
     if name in _UNMARKED and not overload._schema.overload_name:
-        return resolve(_UNMARKED[name][0]) if _UNMARKED[name][0] else None
+        return resolve(_UNMARKED[name][0])
     updated, written = _split(overload)
     if not updated and not written:
         return overload
     if name in _FUNCTIONAL and updated:
-        return resolve(_FUNCTIONAL[name]) if _FUNCTIONAL[name] else None
+        return resolve(_FUNCTIONAL[name])
     namespace, _, base = name.partition("::")
     if updated:
         base = base.removesuffix("_")
