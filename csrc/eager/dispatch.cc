@@ -39,7 +39,7 @@ Operand target_memory(const Target& target, const c10::SmallVector<Operand, 8>& 
 }
 
 // Gives out= arguments the shape of the result, as PyTorch does (with its warning); true if any changed.
-bool resize_targets(const Entry& entry, const Call& call, const OperatorEntry& op) {
+bool resize_targets(const Entry& entry, const Call& call) {
   bool resized = false;
   for (const Output& output : entry.outputs) {
     if (output.target < 0 || !output.defined) continue;
@@ -157,7 +157,7 @@ void run_operator(OperatorEntry& op, torch::jit::Stack* stack) {
   {
     Call call(op, arguments);
     entry = look_up(op, arguments, call);
-    if (!entry->fallback && !(call.targets.empty() ? false : resize_targets(*entry, call, op))) {
+    if (!entry->fallback && !resize_targets(*entry, call)) {
       op.executed.store(true, std::memory_order_relaxed);
       launch(op, *entry, call, stack);
       return;
