@@ -75,6 +75,17 @@ class TestKey:
         assert_close(x.sum(1).cpu(), cpu.sum(1))
         assert_close(x.sum(1, keepdim=True).cpu(), cpu.sum(1, keepdim=True))
 
+    def test_default_dtype_is_part_of_the_key(self):
+        integers = torch.arange(4).to("neuron")
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            try:
+                assert_close((integers * 0.1).cpu(), torch.arange(4) * 0.1, rtol=0, atol=0)
+                assert_close(torch.full((2,), 0.1, device="neuron").cpu(), torch.full((2,), 0.1), rtol=0, atol=0)
+                assert torch.arange(0.0, 3.0, device="neuron").dtype == dtype
+            finally:
+                torch.set_default_dtype(torch.float32)
+
     def test_dtype_of_numbers_follows_promotion(self):
         integers = torch.arange(6).to("neuron")
         assert (integers + 1).dtype == torch.int64

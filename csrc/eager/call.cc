@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 
 #include "../device/current_device.h"
@@ -28,6 +29,10 @@ uint64_t bits_of(double value) {
 
 Call::Call(const OperatorEntry& entry, const c10::IValue* arguments, std::vector<OperandInfo>* infos)
     : entry_(entry), infos_(infos) {
+  // No argument, but it decides the dtype of factories and of integers with a fraction.
+  const at::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
+  key.push_back(static_cast<uint64_t>(default_dtype));
+  double_precision_ = default_dtype == at::kDouble;
   const auto& described = entry.arguments();
   for (size_t i = 0; i < described.size(); ++i) add_argument(described[i], arguments[i], static_cast<int>(i));
   if (!double_operands_.empty() && !double_precision_) finish_doubles();

@@ -7,7 +7,7 @@ one program, the CPU. Compilation goes on in the background: the caller needs th
 
 from __future__ import annotations
 
-import functools
+import math
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -23,6 +23,7 @@ from ..lowering.registry import DataDependentShape
 from ..lowering.view_operand import read_view, to_memory_order, write_view
 from ..stablehlo import Builder, Program, Value
 from ..stablehlo.builder import Location
+from ..stablehlo.types import ELEMENT_TYPES
 from .variants import Variant, qualified_name, resolve, variant_of
 
 _log = logger(__name__)
@@ -98,7 +99,7 @@ def _start(plan: _Plan, index_key: bytes) -> Decision:
     if plan.program is None:
         if not plan.temporary:
             program_index().add(index_key, _record(plan, None))
-        return None if plan.results is None else (None, results, plan.returns, 0)
+        return None, results, plan.returns, 0
     program_id = _C.new_program(plan.description, _estimate_us(plan.program))
     device = _C.current_device()
 
@@ -152,13 +153,8 @@ def _recall(record: dict[str, Any]) -> Decision | None:
 
 def _estimate_us(program: Program) -> float:
     """A first guess of the run time, from the memory that is touched; the extension measures from then on."""
-    elements = 0
-    for spec in (*program.inputs, *program.outputs):
-        count = spec.dtype.itemsize
-        for size in spec.shape:
-            count *= size
-        elements += count
-    return 8 + elements / 8e3
+    touched = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in (*program.inputs, *program.outputs))
+    return 8 + touched / 8e3
 
 
 def _meta(value: Any) -> Any:
@@ -426,16 +422,9 @@ def _flatten(values: Any) -> Any:
             yield value
 
 
-@functools.cache
-def _short_names() -> dict[torch.dtype, str]:
-    from ..stablehlo.types import ELEMENT_TYPES
-
-    return dict(ELEMENT_TYPES)
-
-
 def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{_short_names().get(value.dtype, value.dtype)}[{', '.join(map(str, value.shape))}]"
+        return f"{ELEMENT_TYPES.get(value.dtype, value.dtype)}[{', '.join(map(str, value.shape))}]"
     return str(value)
 
 

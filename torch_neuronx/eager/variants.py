@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 
 OpOverload = torch._ops.OpOverload
-aten = torch.ops.aten
 
 # Functional counterparts that the naming rules below do not find.
 _FUNCTIONAL = {
