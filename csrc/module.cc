@@ -3,6 +3,7 @@
 
 #include <device/bindings.h>
 #include <eager/bindings.h>
+#include <graph/bindings.h>
 #include <kernels/kernels.h>
 #include <nrt/bindings.h>
 
@@ -12,4 +13,5 @@ PYBIND11_MODULE(_C, m) {
   neuron::register_host_kernels();
   neuron::bind_device(m);
   register_eager_bindings(m.ptr());
+  register_graph_bindings(m.ptr());
 }

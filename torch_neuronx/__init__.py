@@ -36,7 +36,7 @@ _LAZY = {
     }.items()
     for name in names
 }
-_LAZY_MODULES = ("compiler", "eager", "metrics", "utils")
+_LAZY_MODULES = ("compiler", "eager", "metrics", "neuron_dynamo_backend", "utils")
 
 __all__ = [*_LAZY, *_LAZY_MODULES]
 

@@ -77,6 +77,15 @@ VARIABLES: dict[str, Variable] = {
         _flag,
         "1: an operator whose lowering or compile fails raises; 0: it falls back to the CPU like an unknown one.",
     ),
+    "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION": Variable(
+        "1", _flag, "1: a compiled graph that fails to compile raises; 0: it runs operator by operator, with a warning."
+    ),
+    "TORCH_NEURONX_RETAIN_DEVICE_MODE": Variable(
+        "0", _flag, "1: results that a compiled graph places on the CPU stay on the device."
+    ),
+    "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY": Variable(
+        "0", _flag, "1: a compiled graph refuses inputs on the CPU instead of copying them at every call."
+    ),
     "TORCH_NEURONX_LOG_LEVEL": Variable("1", _log_level, "0 errors, 1 warnings, 2 information, 3 debug."),
     "TORCH_NEURONX_METRICS_ENABLED": Variable(
         "0", _flag, "1: record durations (torch_neuronx.metrics); counters count in any case."

@@ -10,20 +10,10 @@
 #include "../device/generator.h"
 #include "../device/launch_queue.h"
 #include "../nrt/environment.h"
+#include "../tensor/factories.h"
 
 namespace neuron {
 namespace {
-
-at::Tensor new_tensor(const Output& output, c10::DeviceIndex device) {
-  DeviceAllocator& allocator = device_allocator();
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), output.bytes,
-                                                       allocator.allocate_on(device, output.bytes), &allocator,
-                                                       /*resizable=*/true);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(output.dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides);
-  return tensor;
-}
 
 Operand whole_block(const at::Tensor& tensor, size_t bytes) {
   Operand operand;
@@ -87,7 +77,7 @@ void launch(const OperatorEntry& op, const Entry& entry, Call& call, torch::jit:
       fresh.emplace_back();
       continue;
     }
-    fresh.push_back(new_tensor(output, call.device));
+    fresh.push_back(new_tensor(output.sizes, output.strides, output.dtype, output.bytes, call.device));
     if (output.numel > 0) outputs.push_back(whole_block(fresh.back(), output.bytes));
   }
   if (entry.program) {

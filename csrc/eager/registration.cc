@@ -54,18 +54,22 @@ bool wants_gradient(const c10::IValue& value) {
   return false;
 }
 
-// A composite operator: whole where nothing is differentiated, else as PyTorch decomposes it.
+// Set where a tracer or a subclass wants to see the operators that a composite consists of.
+constexpr c10::DispatchKeySet kTracers({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                        c10::DispatchKey::Functionalize});
+
+// A composite operator: whole where nothing is differentiated or traced, else as PyTorch decomposes it.
 class WholeKernel final : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const size_t count = handle.schema().arguments().size();
-    bool differentiated = false;
+    bool decomposed = keys.has_any(kTracers);
     if (c10::GradMode::is_enabled()) {
-      for (size_t i = 0; i < count && !differentiated; ++i) {
-        differentiated = wants_gradient(torch::jit::peek(*stack, i, count));
+      for (size_t i = 0; i < count && !decomposed; ++i) {
+        decomposed = wants_gradient(torch::jit::peek(*stack, i, count));
       }
     }
-    if (differentiated) {
+    if (decomposed) {
       handle.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
     } else {
       const c10::impl::ExcludeDispatchKeyGuard below_autograd(c10::autograd_dispatch_keyset);

@@ -67,4 +67,16 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
       at::Tensor(at::detail::empty_strided_generic(size, stride, &device_allocator(), kKeys, type)));
 }
 
+at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, size_t bytes,
+                      c10::DeviceIndex device) {
+  DeviceAllocator& allocator = device_allocator();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                       allocator.allocate_on(device, bytes), &allocator,
+                                                       /*resizable=*/true);
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kKeys, c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
 }  // namespace neuron

@@ -82,7 +82,7 @@ def get_executed_ops() -> list[str]:
     from .. import _C, neuron
 
     neuron.synchronize()
-    return _C.executed_operators()
+    return sorted({*_C.executed_operators(), *_C.executed_graph_operators()})
 
 
 def get_fallback_ops() -> list[str]:
@@ -98,3 +98,4 @@ def clear_op_tracking() -> None:
     from .. import _C
 
     _C.clear_operator_log()
+    _C.clear_graph_operator_log()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,21 @@ from .view_operand import layout_of, read_view, to_memory_order
 
 
 def lower_graph(
-    b: Builder, graph: torch.fx.Graph | torch.fx.GraphModule, inputs: Sequence[Value]
+    b: Builder,
+    graph: torch.fx.Graph | torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    wanted: Sequence[torch.fx.Node] | None = None,
+    attributes: Mapping[str, Value] | None = None,
 ) -> list[Value | None]:
     """Emits every node of `graph`; returns the values of its outputs (None where the graph returns None).
 
     inputs: one value a placeholder, in order. `node.meta["val"]` holds fake tensors of the results.
+    wanted: the nodes to return the values of, instead of the outputs.
+    attributes: values of tensors that the graph holds, by name; others become constants.
     Raises LoweringError for an operator without rule and for a size that is not known.
     """
     graph = graph.graph if isinstance(graph, torch.fx.GraphModule) else graph
+    attributes = attributes or {}
     environment: dict[torch.fx.Node, Any] = {}
     remaining = iter(inputs)
     outer = b.location
@@ -33,11 +40,14 @@ def lower_graph(
         elif node.op == "output":
             returned = torch.fx.map_arg(node.args[0], lambda n: environment[n])
             b.location = outer
+            if wanted is not None:
+                return [environment[n] for n in wanted]
             return list(returned) if isinstance(returned, (list, tuple)) else [returned]
         elif node.op == "call_function":
             environment[node] = _call(b, node, environment, outer)
         elif node.op == "get_attr":
-            environment[node] = _constant(b, node)
+            held = attributes.get(str(node.target))
+            environment[node] = _constant(b, node) if held is None else held
         else:
             raise LoweringError(f"a graph holds `{node.op}` {node.target!r}, which has no StableHLO form")
     raise LoweringError("a graph has no output node")
@@ -51,9 +61,11 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     if not isinstance(node.target, torch._ops.OpOverload):
         raise LoweringError(f"{node.target!r} has no StableHLO form{_line(node)}")
     _refuse_unknown_sizes(node)
-    if node.target not in TABLE:
-        raise LoweringError(f"{node.target} has neither a lowering rule nor a decomposition into such{_line(node)}")
     b.location = Location(str(node.target), *_position(node)) if outer.operator == "unknown" else outer
+    if node.target is torch.ops.aten.copy_.default:  # what an input holds in the end: `copy` as a value
+        return lower(b, torch.ops.aten.copy.default, tuple(args), dict(kwargs), (node.meta["val"],))[0]
+    if node.target not in TABLE:
+        return _decomposed(b, node, args, kwargs)
     if node.target in _OF_MEMORY:
         return _of_memory(b, node, args, kwargs)
     if "val" not in node.meta:
@@ -62,6 +74,30 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     several = isinstance(results, (tuple, list))
     lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
     return lowered if several else lowered[0]
+
+
+def _decomposed(b: Builder, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A node whose operator the table lacks: by PyTorch's decomposition."""
+
+    def meta(n: torch.fx.Node) -> Any:
+        value = n.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+    positional: Any = torch.fx.map_arg(node.args, meta)
+    keyword = torch.fx.map_arg(node.kwargs, meta)
+    target: Any = node.target
+    module = decompose(target, positional, {k: v for k, v in keyword.items() if k != "device"})
+    if module is None:
+        raise LoweringError(f"{node.target} has neither a lowering rule nor a decomposition into such{_line(node)}")
+    from torch.utils import _pytree as pytree
+
+    flat = [v for v in pytree.tree_leaves((list(args), dict(kwargs))) if isinstance(v, Value)]
+    before = b.location
+    results = lower_graph(b, module, flat)
+    b.location = before
+    return results if isinstance(node.meta.get("val"), (tuple, list)) else results[0]
 
 
 # Operators whose strides and offset count from the beginning of their operand's memory.
@@ -95,13 +131,19 @@ def _of_memory(b: Builder, node: torch.fx.Node, args: Sequence[Any], kwargs: dic
     return value
 
 
-def _constant(b: Builder, node: torch.fx.Node) -> Value:
-    """A tensor that the graph holds itself, as PyTorch's decompositions do with small tables."""
+def attribute_of(node: torch.fx.Node) -> torch.Tensor:
+    """The tensor that a `get_attr` node names. Raises LoweringError when it is none, or has no data."""
     holder: Any = node.graph.owning_module
     for name in str(node.target).split("."):
         holder = getattr(holder, name, None)
     if not isinstance(holder, torch.Tensor) or isinstance(holder, torch._subclasses.FakeTensor) or holder.is_meta:
         raise LoweringError(f"the graph's attribute {node.target!r} is not a tensor with data")
+    return holder
+
+
+def _constant(b: Builder, node: torch.fx.Node) -> Value:
+    """A tensor that the graph holds itself, as PyTorch's decompositions do with small tables."""
+    holder = attribute_of(node)
     if holder.numel() > _LARGEST_CONSTANT:
         raise LoweringError(
             f"the graph's attribute {node.target!r} has {holder.numel()} elements; programs hold constants of up to "

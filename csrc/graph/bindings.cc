@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "../eager/python_values.h"
+#include "graph.h"
+
+namespace py = pybind11;
+
+namespace neuron {
+namespace {
+
+Sizes to_sizes(const py::handle& sequence) {
+  Sizes sizes;
+  for (const auto& item : sequence) sizes.push_back(item.cast<int64_t>());
+  return sizes;
+}
+
+std::vector<at::Tensor> to_tensors(const py::list& list) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(list.size());
+  for (const py::handle item : list) {
+    TORCH_CHECK_TYPE(THPVariable_Check(item.ptr()), "a compiled graph takes tensors, got ",
+                     py::str(py::type::of(item)).cast<std::string>());
+    tensors.push_back(THPVariable_Unpack(item.ptr()));
+  }
+  return tensors;
+}
+
+// What Python says of a program: see torch_neuronx.dynamo.graph.
+std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inputs, const py::list& outputs,
+                                         const py::list& returns, const py::list& constants, uint64_t random_increment,
+                                         std::vector<std::string> operators) {
+  auto program = std::make_unique<GraphProgram>();
+  program->program = reinterpret_cast<Program*>(address);
+  program->random_increment = random_increment;
+  program->operators = std::move(operators);
+  program->constants = to_tensors(constants);
+  for (const py::handle item : inputs) {
+    const auto described = py::cast<py::tuple>(item);
+    GraphInput input;
+    input.dtype = to_scalar_type(described[0].ptr());
+    input.sizes = to_sizes(described[1]);
+    input.strides = to_sizes(described[2]);
+    input.scalar = described[3].cast<bool>();
+    input.window = described[4].cast<int64_t>();
+    input.has_delta = described[5].cast<bool>();
+    program->inputs.push_back(std::move(input));
+  }
+  for (const py::handle item : outputs) {
+    const auto described = py::cast<py::tuple>(item);
+    GraphOutput output;
+    output.sizes = to_sizes(described[0]);
+    output.strides = to_sizes(described[1]);
+    output.dtype = to_scalar_type(described[2].ptr());
+    output.target = described[3].cast<int>();
+    output.bytes = c10::elementSize(output.dtype);
+    for (int64_t size : output.sizes) output.bytes *= static_cast<size_t>(size);
+    program->outputs.push_back(std::move(output));
+  }
+  for (const py::handle item : returns) {
+    GraphReturn described;
+    if (!item.is_none()) {
+      const auto tuple = py::cast<py::tuple>(item);
+      described.source =
+          tuple[0].cast<std::string>() == "input" ? GraphReturn::Source::Input : GraphReturn::Source::Output;
+      described.index = tuple[1].cast<int>();
+      if (!tuple[2].is_none()) {
+        described.view = true;
+        described.sizes = to_sizes(tuple[2]);
+        described.strides = to_sizes(tuple[3]);
+        described.offset = tuple[4].cast<int64_t>();
+      }
+    }
+    program->returns.push_back(std::move(described));
+  }
+  return program;
+}
+
+// The graph's results, or None when no program suits the inputs yet.
+py::object call(const Graph& graph, const py::list& arguments) {
+  TORCH_CHECK_VALUE(arguments.size() == graph.input_count(), graph.name(), ": expected ", graph.input_count(),
+                    " inputs, got ", arguments.size());
+  const std::vector<at::Tensor> tensors = to_tensors(arguments);
+  std::vector<at::Tensor> returned;
+  const GraphProgram* program;
+  {
+    py::gil_scoped_release released;
+    c10::SmallVector<Operand, 8> operands;
+    c10::DeviceIndex device = -1;
+    program = graph.match(tensors, operands, device);
+    if (program) returned = graph.launch(*program, tensors, operands, device);
+  }
+  if (!program) return py::none();
+  py::list results(returned.size());
+  for (size_t i = 0; i < returned.size(); ++i) {
+    PyObject* object = nullptr;
+    const GraphReturn& described = program->returns[i];
+    if (described.source == GraphReturn::Source::None) {
+      object = Py_NewRef(Py_None);
+    } else if (described.source == GraphReturn::Source::Input && !described.view) {
+      object = Py_NewRef(PyList_GET_ITEM(arguments.ptr(), described.index));
+    } else {
+      object = THPVariable_Wrap(std::move(returned[i]));
+      if (!object) throw py::error_already_set();
+    }
+    PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), object);
+  }
+  return results;
+}
+
+}  // namespace
+}  // namespace neuron
+
+void register_graph_bindings(PyObject* module) {
+  using namespace neuron;
+  auto m = py::reinterpret_borrow<py::module_>(module);
+  py::class_<Graph>(m, "Graph")
+      .def(py::init<std::string, size_t>(), py::arg("name"), py::arg("input_count"))
+      .def("__call__", &call)
+      .def("add", [](Graph& graph, uintptr_t program, const py::list& inputs, const py::list& outputs,
+                     const py::list& returns, const py::list& constants, uint64_t random_increment,
+                     std::vector<std::string> operators) {
+        graph.add(to_program(program, inputs, outputs, returns, constants, random_increment, std::move(operators)));
+      });
+  m.def("executed_graph_operators", &executed_graph_operators);
+  m.def("clear_graph_operator_log", &clear_graph_operator_log);
+  m.def("view_operand", [](const py::handle& tensor) {
+    TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected a tensor");
+    const GraphInput input = describe_input(THPVariable_Unpack(tensor.ptr()));
+    return py::make_tuple(input.scalar, input.window, input.has_delta);
+  });
+}

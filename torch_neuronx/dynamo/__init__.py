@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(backend="neuron"): Dynamo's graphs, through AOTAutograd, as one program each.
+
+PyTorch loads this package by its entry point (`torch_dynamo_backends`) the first time that the backend is named.
+"""
+
+from __future__ import annotations
+
+from .backend import neuron
+from .device_interface import register as _register_device_interface
+
+__all__ = ["neuron"]
+
+_register_device_interface()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend: checks what torch.compile was asked for, and runs AOTAutograd over Dynamo's graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from ..log import logger
+from ..lowering import load_rules
+from . import recompiles
+from .compile import compile_graph
+from .partition import partition
+from .static_shapes import specialize
+
+_log = logger(__name__)
+
+
+def neuron(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles one graph of Dynamo; what `torch.compile(backend="neuron")` calls.
+
+    gm: the graph, before autograd and decompositions. example_inputs: fake tensors of its inputs.
+    mode: only the default exists; others are ignored with one warning. options: none exist.
+    Raises RuntimeError for dynamic shapes (`dynamic=True`) and unknown options. Returns a function of the
+    graph's inputs.
+    """
+    if mode not in (None, "default"):
+        _warn_mode(mode)
+    if options:
+        raise RuntimeError(
+            f'torch.compile(backend="neuron"): unknown options {sorted(options)}; this backend has none. Compiler '
+            "flags go into the environment variable NEURON_CC_FLAGS"
+        )
+    static_inputs = specialize(gm, example_inputs)
+    recompiles.note(gm, static_inputs)
+    return _aot()(gm, static_inputs)
+
+
+@functools.cache
+def _warn_mode(mode: str | None) -> None:
+    _log.warning('torch.compile(backend="neuron") has one mode; mode=%r is ignored', mode)
+
+
+def _aot() -> Callable[..., Any]:
+    return aot_autograd(
+        fw_compiler=functools.partial(compile_graph, role="forward"),
+        bw_compiler=functools.partial(compile_graph, role="backward"),
+        inference_compiler=functools.partial(compile_graph, role="inference"),
+        partition_fn=partition,
+        decompositions=decompositions(),
+        keep_inference_input_mutations=True,
+    )
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """What AOTAutograd takes apart: the operators that the lowering table lacks, as far as PyTorch knows how."""
+    from torch._decomp import decomposition_table
+
+    table = load_rules()
+    chosen = {overload: rule for overload, rule in decomposition_table.items() if overload not in table}
+    # Writes its statistics, though its schema does not say so; PyTorch has a functional form of it.
+    batch_norm = torch.ops.aten.native_batch_norm.default
+    chosen[batch_norm] = decomposition_table[batch_norm]
+    return chosen

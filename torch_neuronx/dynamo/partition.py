@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a training graph is cut into forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._functorch.partitioners import min_cut_rematerialization_partition, must_recompute
+from torch.utils.checkpoint import CheckpointPolicy
+
+
+def partition(
+    joint: torch.fx.GraphModule, joint_inputs: Sequence[Any], **arguments: Any
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """PyTorch's min-cut partitioner. Random results are saved, never drawn again: a checkpointed region gives
+    the backward pass the numbers that the forward pass has seen."""
+    for node in joint.graph.nodes:
+        overload = node.target
+        if isinstance(overload, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in overload.tags:
+            if must_recompute(node):
+                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return min_cut_rematerialization_partition(joint, joint_inputs, **arguments)

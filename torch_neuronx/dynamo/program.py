@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as a program, for one set of input layouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _C
+from ..compiler import current
+from ..lowering import load_rules
+from ..lowering.graph import lower_graph
+from ..lowering.view_operand import read_view, to_memory_order, write_view
+from ..stablehlo import Builder, Program, Value
+from .outline import Outline
+
+# How the number in a 0-dim CPU tensor is handed over: see csrc/graph/graph.cc.
+_SCALARS = {torch.bool: torch.bool, torch.float64: torch.float64}
+
+
+class InputLayout(NamedTuple):
+    """One input of the graph, as csrc/graph/graph.h describes it.
+
+    scalar: a 0-dim CPU tensor, whose value is an operand. window: elements of the memory that is handed over.
+    has_delta: where the tensor begins in it is another operand.
+    """
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    scalar: bool
+    window: int
+    has_delta: bool
+
+
+def layout_of_input(tensor: torch.Tensor, on_device: bool) -> InputLayout:
+    """Of a real tensor, or a fake one. on_device: a CPU tensor is described as the device tensor it will become."""
+    sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
+    if on_device and tensor.device.type == "cpu":
+        return InputLayout(tensor.dtype, sizes, torch.empty(sizes, device="meta").stride(), False, tensor.numel(), False)
+    return InputLayout(tensor.dtype, sizes, strides, *_C.view_operand(tensor))
+
+
+def lower_to_program(
+    graph: torch.fx.GraphModule,
+    outline: Outline,
+    layouts: Sequence[InputLayout],
+    constants: Sequence[torch.Tensor],
+    constant_names: Sequence[str],
+    metadata: dict[str, object],
+) -> tuple[Program | None, int]:
+    """The program, and how far a launch moves the random generator. None: there is nothing to compute.
+
+    constants: tensors that the graph holds (attributes `constant_names`), handed over behind the inputs.
+    Raises LoweringError for what has no StableHLO form.
+    """
+    load_rules()
+    target = current()
+    b = Builder(target.kernels, target.software)
+    windows: list[tuple[int, Value, Value | None] | None] = []  # parameter index, window, delta
+    count = 0
+    for layout in layouts:
+        if layout.scalar:
+            windows.append((count, b.input((), _scalar_dtype(layout.dtype)), None))
+            count += 1
+        elif layout.window == 0:
+            windows.append(None)
+        else:
+            window = b.input((layout.window,), layout.dtype)
+            delta = b.input((), torch.int64) if layout.has_delta else None
+            windows.append((count, window, delta))
+            count += 1 + layout.has_delta
+    held = [b.input((tensor.numel(),), tensor.dtype) for tensor in constants]
+
+    values: list[Any] = [node.meta.get("val") for node in outline.placeholders]
+    for position, layout, operand in zip(outline.inputs, layouts, windows, strict=True):
+        values[position] = _read(b, layout, operand)
+    attributes = {
+        name: b.reshape(value, tensor.shape)
+        for name, value, tensor in zip(constant_names, held, constants, strict=True)
+    }
+    emitted = [output for output in outline.outputs if math.prod(output.sizes) > 0]
+    lowered = lower_graph(b, graph, values, wanted=[output.node for output in emitted], attributes=attributes)
+    results: list[Value] = []
+    for output, value in zip(emitted, lowered, strict=True):
+        assert value is not None
+        operand = windows[output.target] if output.target >= 0 else None
+        if operand is None:
+            results.append(to_memory_order(b, value, output.strides))
+            continue
+        index, window, delta = operand
+        strides = layouts[output.target].strides
+        if delta is not None:
+            value = write_view(b, window, value, output.sizes, strides, delta)
+        else:
+            value = to_memory_order(b, value, strides)
+        results.append(value)
+        if value.numel == window.numel and value.dtype == window.dtype:
+            b.alias(index, len(results) - 1)
+    if not results:
+        return None, 0
+    return b.finish(results, metadata), b.random_increment
+
+
+def _scalar_dtype(dtype: torch.dtype) -> torch.dtype:
+    return _SCALARS.get(dtype, torch.float32 if dtype.is_floating_point else torch.int64)
+
+
+def _read(b: Builder, layout: InputLayout, operand: tuple[int, Value, Value | None] | None) -> Value:
+    if operand is None:
+        return b.constant(0, layout.dtype, layout.sizes)
+    _, window, delta = operand
+    if layout.scalar:
+        return b.convert(window, layout.dtype)
+    return read_view(b, window, layout.sizes, layout.strides, delta)

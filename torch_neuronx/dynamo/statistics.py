@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the backend has done so far: for `get_dynamo_metrics`, for people who ask why it took so long."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from ..log import logger
+
+if TYPE_CHECKING:
+    from ..compiler import CompiledNeff
+    from .compile import CompiledGraph
+
+_log = logger(__name__)
+_mutex = threading.Lock()
+_counts: dict[str, int] = defaultdict(int)
+_seconds: dict[str, float] = defaultdict(float)
+_graphs: list[dict[str, Any]] = []
+_warned: set[str] = set()
+_model_name = ""
+
+
+def set_model_name(name: str) -> None:
+    """Names what is compiled from now on: in messages, in `neuron-cache ls` and in the directories of artifacts."""
+    global _model_name
+    _model_name = str(name)
+
+
+def get_model_name() -> str:
+    """The name last given to `set_model_name`; empty at first."""
+    return _model_name
+
+
+def count(name: str) -> None:
+    with _mutex:
+        _counts[name] += 1
+
+
+def record_lowering(seconds: float) -> None:
+    with _mutex:
+        _seconds["lowering_seconds"] += seconds
+
+
+def record_wait(graph: CompiledGraph, seconds: float) -> None:
+    """A program of `graph` is ready; its first call has waited `seconds` for it."""
+    with _mutex:
+        _counts["graphs"] += 1
+        _seconds["wait_seconds"] += seconds
+        _graphs.append({"model": graph._model_name, "graph": graph.name, "role": graph.role, "wait_seconds": seconds})
+
+
+def get_dynamo_metrics() -> dict[str, Any]:
+    """What torch.compile(backend="neuron") has done in this process since `reset_dynamo_metrics`.
+
+    graphs: programs that calls have waited for; graphs_lowered and graphs_from_index: how they came about;
+    lowering_seconds, wait_seconds: time in lowering, and in first calls that waited for a compile or a load;
+    per_graph: a dict for each, with its model name, name, role and wait.
+    """
+    with _mutex:
+        return {
+            "graphs": _counts["graphs"],
+            "graphs_lowered": _counts["graphs_lowered"],
+            "graphs_from_index": _counts["graphs_from_index"],
+            "lowering_seconds": _seconds["lowering_seconds"],
+            "wait_seconds": _seconds["wait_seconds"],
+            "per_graph": [dict(graph) for graph in _graphs],
+        }
+
+
+def reset_dynamo_metrics() -> None:
+    """Sets all of it to zero."""
+    with _mutex:
+        _counts.clear()
+        _seconds.clear()
+        _graphs.clear()
+
+
+def warn_once(message: str) -> None:
+    with _mutex:
+        if message in _warned:
+            return
+        _warned.add(message)
+    _log.warning(message)
+
+
+def note_neff(neff: CompiledNeff) -> None:
+    """Lets `torch.compiler.save_cache_artifacts` carry the NEFF."""
