@@ -32,6 +32,31 @@ const char* scalar_name(ScalarKind kind) {
   }
 }
 
+// While it lives, Dynamo does not look at the frames that this thread enters: an operator that a compiled function
+// calls outside of its graphs may be new, and the handler is not the user's code.
+class NotTraced {
+ public:
+  NotTraced() : before_(exchange(Py_None)) {}
+  ~NotTraced() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    exchange(before_.get());
+    PyErr_Restore(type, value, traceback);
+  }
+  NotTraced(const NotTraced&) = delete;
+  NotTraced& operator=(const NotTraced&) = delete;
+
+ private:
+  static PythonObject exchange(PyObject* callback) {
+    static PyObject* function = [] {
+      const PythonObject module = owned(PyImport_ImportModule("torch._C._dynamo.eval_frame"));
+      return owned(PyObject_GetAttrString(module.get(), "set_eval_frame")).release();
+    }();
+    return owned(PyObject_CallOneArg(function, callback));
+  }
+  PythonObject before_;
+};
+
 PythonObject python_arguments(const OperatorEntry& entry, const c10::IValue* arguments) {
   const auto& schema = entry.handle().schema().arguments();
   PythonObject tuple = owned(PyTuple_New(static_cast<Py_ssize_t>(schema.size())));
@@ -90,6 +115,7 @@ Output output_of(PyObject* described) {
 std::unique_ptr<Entry> handle_miss(const OperatorEntry& op, const c10::IValue* arguments, const Call& call,
                                    const std::vector<OperandInfo>& infos) {
   InterpreterLock lock;
+  const NotTraced not_traced;
   const PythonObject values = python_arguments(op, arguments);
   const PythonObject operands = python_operands(infos);
   const CallSite site = current_call_site();

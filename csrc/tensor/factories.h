@@ -13,7 +13,6 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory);
 
-
 // A tensor of its own storage of `bytes` bytes, not initialized; what results of programs lie in.
 at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, size_t bytes,
                       c10::DeviceIndex device);

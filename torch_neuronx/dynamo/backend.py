@@ -67,8 +67,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """What AOTAutograd takes apart: the operators that the lowering table lacks, as far as PyTorch knows how."""
     from torch._decomp import decomposition_table
 
+    from ..lowering.foreach import foreach_decompositions
+
     table = load_rules()
-    chosen = {overload: rule for overload, rule in decomposition_table.items() if overload not in table}
+    chosen: dict[Any, Callable[..., Any]] = {**foreach_decompositions()}
+    chosen |= {overload: rule for overload, rule in decomposition_table.items() if overload not in table}
     # Writes its statistics, though its schema does not say so; PyTorch has a functional form of it.
     batch_norm = torch.ops.aten.native_batch_norm.default
     chosen[batch_norm] = decomposition_table[batch_norm]

@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._guards import CompileContext
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C, environment
-from ..compiler import CompilationError, CompiledNeff, artifacts, load, program_index, submit, workers
+from ..compiler import CompilationError, CompiledNeff, load, program_index, submit, workers
 from ..log import logger
 from ..lowering.graph import attribute_of
 from ..stablehlo import Program
 from . import statistics
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
-from .outline import outline_of
+from .outline import host_update_function, is_cpu_number, outline_of
 from .program import InputLayout, layout_of_input, lower_to_program
 
 _log = logger(__name__)
@@ -36,7 +37,8 @@ def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, ro
     gm: functional ATen operators, with `copy_` to the inputs that are written. role: "inference", "forward" or
     "backward". Raises LoweringError, with the operator and its line, for what has no StableHLO form.
     """
-    return CompiledGraph(gm, role)
+    with _disable_current_modes():  # constants are real tensors
+        return CompiledGraph(gm, role)
 
 
 class _Prepared(NamedTuple):
@@ -65,12 +67,18 @@ class CompiledGraph:
         self._graph = _C.Graph(self.name, len(self._outline.inputs))
         self._all_tensors = self._outline.inputs == list(range(len(self._outline.placeholders)))
         self._plain = self._all_tensors and not (
-            self._outline.host_inputs or self._outline.host_returns or self._outline.values_returned
+            self._outline.host_inputs
+            or self._outline.host_returns
+            or self._outline.values_returned
+            or self._outline.host_updates
         )
+        self._host_update = host_update_function(self._outline)
         self._mutex = threading.Lock()
         self._eager = False
         expected = [self._outline.placeholders[i].meta["val"] for i in self._outline.inputs]
-        self._expected = [layout_of_input(tensor, not _is_scalar(tensor)) for tensor in expected]
+        self._expected = [
+            layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(expected)
+        ]
         self._pending: _Prepared | None = self._prepare(self._expected)
 
     # -- the call ----------------------------------------------------------------------------
@@ -103,8 +111,7 @@ class CompiledGraph:
             if results is not None:
                 return results
             layouts = [
-                layout_of_input(tensor, not expected.scalar)
-                for tensor, expected in zip(tensors, self._expected, strict=True)
+                layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(tensors)
             ]
             _log.info("%s: other input layouts, another program: %s", self.name, _differences(self._expected, layouts))
             try:
@@ -131,6 +138,7 @@ class CompiledGraph:
         """A graph with inputs or results on the CPU, or that are no tensors."""
         outline = self._outline
         tensors = [arguments[i] for i in outline.inputs]
+        numbers = [tensor for tensor in tensors if is_cpu_number(tensor)]
         originals = {index: tensors[index] for index in outline.host_inputs}
         if originals:
             self._copy_to_device(tensors)
@@ -140,12 +148,17 @@ class CompiledGraph:
         for output in outline.outputs:
             if output.target in originals:
                 originals[output.target].copy_(tensors[output.target])
+        if self._host_update is not None:
+            with torch.no_grad():
+                updates = self._host_update(*numbers)
+                for index, value in zip(outline.host_updates, updates, strict=True):
+                    tensors[index].copy_(value)
         if not environment.get("TORCH_NEURONX_RETAIN_DEVICE_MODE"):
             for position in outline.host_returns:
                 described = outline.returns[position]
                 assert described is not None
-                if described.source == "input" and described.sizes is None and described.index in originals:
-                    results[position] = originals[described.index]
+                if described.source == "input" and described.sizes is None and described.number in originals:
+                    results[position] = originals[described.number]
                 else:
                     results[position] = results[position].cpu()
         for position, value in outline.values_returned.items():
@@ -156,14 +169,16 @@ class CompiledGraph:
     def _copy_to_device(self, tensors: list[torch.Tensor]) -> None:
         names = [self._outline.placeholders[self._outline.inputs[i]].name for i in self._outline.host_inputs]
         if environment.get("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"):
-            shapes = ", ".join(f"{n} {list(tensors[i].shape)}" for n, i in zip(names, self._outline.host_inputs, strict=True))
+            shapes = ", ".join(
+                f"{n} {list(tensors[i].shape)}" for n, i in zip(names, self._outline.host_inputs, strict=True)
+            )
             raise RuntimeError(
-                f"{self.name}: inputs on the CPU ({shapes}), and TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1 forbids to "
-                'copy them; move them with .to("neuron") before the call'
+                f"{self.name}: inputs on the CPU ({shapes}), and TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1 forbids "
+                'to copy them; move them with .to("neuron") before the call'
             )
         statistics.warn_once(
-            f"a compiled graph has inputs on the CPU ({', '.join(names)} of {self.name}): they are copied to the device at "
-            'every call; move them once with .to("neuron")'
+            f"a compiled graph has inputs on the CPU ({', '.join(names)} of {self.name}): they are copied to the device "
+            'at every call; move them once with .to("neuron")'
         )
         for index in self._outline.host_inputs:
             tensors[index] = tensors[index].to("neuron")
@@ -189,9 +204,7 @@ class CompiledGraph:
             "operators": _operators(self.gm.graph),
             "arguments": [_describe(layout) for layout in layouts],
         }
-        program, increment = lower_to_program(
-            self.gm, self._outline, layouts, self._held, self._held_names, metadata
-        )
+        program, increment = lower_to_program(self.gm, self._outline, layouts, self._held, self._held_names, metadata)
         statistics.record_lowering(time.perf_counter() - started)
         statistics.count("graphs_lowered")
         done: Future[None] = Future()
@@ -199,7 +212,6 @@ class CompiledGraph:
             program_index().add(key, {"neff": None})
             done.set_result(None)
             return _Prepared(layouts, 0, done, 0)
-        self._save_artifacts(program)
         estimate = _estimate_us(program)
         program_id = _C.new_program(description, estimate)
         device = _C.current_device()
@@ -262,10 +274,6 @@ class CompiledGraph:
             _operators(self.gm.graph),
         )
 
-    def _save_artifacts(self, program: Program) -> None:
-        if environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS"):
-            artifacts.save_graph(self._model_name, self.name, self.gm.print_readable(print_output=False), program)
-
     # -- failures ----------------------------------------------------------------------------
 
     def _compile_failed(self, error: CompilationError, tensors: list[torch.Tensor]) -> list[Any]:
@@ -281,10 +289,6 @@ class CompiledGraph:
             values[position] = tensor
         with torch.no_grad():
             return list(torch.fx.Interpreter(self.gm).run(*values))
-
-
-def _is_scalar(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.dim() == 0
 
 
 def _name(role: str) -> str:

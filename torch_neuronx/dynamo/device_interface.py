@@ -15,19 +15,19 @@ from torch._dynamo.device_interface import (
 from .. import neuron
 
 
-def _exchange_device(index: int) -> int:
-    """Makes device `index` current (a negative one changes nothing); returns the one before."""
+def _exchange_device(device: int) -> int:
+    """Makes device `device` current (a negative one changes nothing); returns the one before."""
     before = neuron.current_device()
-    neuron.set_device(index)
+    neuron.set_device(device)
     return before
 
 
 class NeuronInterface(DeviceInterface):
     """Dynamo's view of torch.neuron."""
 
-    device = neuron.device  # type: ignore[assignment]
-    Event = neuron.Event  # type: ignore[assignment]
-    Stream = neuron.Stream  # type: ignore[assignment]
+    device = neuron.device
+    Event = neuron.Event
+    Stream = neuron.Stream
 
     class Worker:
         """What a process that compiles for another one asks."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -57,11 +58,11 @@ class Output(NamedTuple):
 
 
 class Return(NamedTuple):
-    """A tensor that the graph returns. source: "input" or "output", number `index` of them; sizes, strides and
+    """A tensor that the graph returns. source: "input" or "output", and which of them; sizes, strides and
     offset (in elements, from the source's first one) if it is a view of that, else None."""
 
     source: str
-    index: int
+    number: int
     sizes: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
     offset: int = 0
@@ -71,7 +72,9 @@ class Outline(NamedTuple):
     """inputs: the placeholders that are tensors. values: what the others are, by position.
     returns: one an output of the graph; None where it returns no tensor (`values_returned` has those).
     fixed_inputs: inputs whose strides must be as traced, because views of them are returned.
-    host_inputs: tensors on the CPU of more than one number; host_returns: results that belong there."""
+    host_inputs: tensors on the CPU that the device needs whole; host_returns: results that belong there.
+    host_updates: by input, what a number on the CPU becomes, where only such numbers decide it (an optimizer's
+    count of steps): computed on the CPU, so that nothing waits for the device."""
 
     placeholders: list[Node]
     inputs: list[int]
@@ -81,6 +84,7 @@ class Outline(NamedTuple):
     fixed_inputs: frozenset[int]
     host_inputs: list[int]
     host_returns: list[int]
+    host_updates: dict[int, Node]
 
 
 def outline_of(graph: torch.fx.Graph) -> Outline:
@@ -89,10 +93,14 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
     number = {placeholders[position]: index for index, position in enumerate(inputs)}
     outputs: list[Output] = []
     mutated: set[Node] = set()
+    host_updates: dict[int, Node] = {}
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
-        target = node.args[0]
+        target: Any = node.args[0]
         if target in number:
             tensor = target.meta["val"]
+            if _is_cpu_number(target) and _depends_on_cpu_numbers(node.args[1]):
+                host_updates[number[target]] = node
+                continue
             outputs.append(Output(node, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, number[target]))
             mutated.add(target)
     (output_node,) = graph.find_nodes(op="output")
@@ -135,9 +143,58 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
     host_inputs = [
         index
         for index, position in enumerate(inputs)
-        if (tensor := placeholders[position].meta["val"]).device.type == "cpu" and tensor.dim() > 0
+        if (node := placeholders[position]).meta["val"].device.type == "cpu"
+        and ((node in mutated and number[node] not in host_updates) or not _is_cpu_number(node))
     ]
-    return Outline(placeholders, inputs, outputs, results, values, frozenset(fixed), host_inputs, host_returns)
+    return Outline(
+        placeholders, inputs, outputs, results, values, frozenset(fixed), host_inputs, host_returns, host_updates
+    )
+
+
+def host_update_function(outline: Outline) -> Callable[..., list[torch.Tensor]] | None:
+    """Takes the inputs that are numbers on the CPU, in order; returns what those of `host_updates` become."""
+    if not outline.host_updates:
+        return None
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    for position in outline.inputs:
+        node = outline.placeholders[position]
+        if _is_cpu_number(node):
+            copies[node] = graph.placeholder(node.name)
+    sources: list[Any] = [node.args[1] for node in outline.host_updates.values()]
+    wanted = {node for source in sources for node in _cone(source)}
+    for node in outline.placeholders[0].graph.nodes:
+        if node in wanted and node not in copies:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output([copies[source] for source in sources])
+    return torch.fx.GraphModule(torch.nn.Module(), graph).forward
+
+
+def is_cpu_number(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dim() == 0
+
+
+def _is_cpu_number(node: Node) -> bool:
+    return _is_tensor(node) and is_cpu_number(node.meta["val"])
+
+
+def _cone(node: Node) -> set[Node]:
+    """`node` and everything that it depends on."""
+    seen: set[Node] = set()
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo.extend(node.all_input_nodes)
+    return seen
+
+
+def _depends_on_cpu_numbers(node: Any) -> bool:
+    return isinstance(node, Node) and all(
+        _is_cpu_number(n) and (n.op == "placeholder" or isinstance(n.target, torch._ops.OpOverload))
+        for n in _cone(node)
+    )
 
 
 def _is_tensor(node: Any) -> bool:
@@ -188,6 +245,6 @@ def _view(source: Return, node: Node, tensor: torch.Tensor) -> Return:
 def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...]:
     """Strides of a new tensor: those of the trace, unless they leave gaps or overlap."""
     layout = layout_of(tensor.shape, tensor.stride())
-    if layout.dense and not layout.repeated or math.prod(tensor.shape) == 0:
+    if (layout.dense and not layout.repeated) or math.prod(tensor.shape) == 0:
         return tuple(tensor.stride())
     return torch.empty(tensor.shape, device="meta").stride()

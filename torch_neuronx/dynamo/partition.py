@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,10 @@ def partition(
     the backward pass the numbers that the forward pass has seen."""
     for node in joint.graph.nodes:
         overload = node.target
-        if isinstance(overload, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in overload.tags:
-            if must_recompute(node):
-                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+        if not isinstance(overload, torch._ops.OpOverload) or not must_recompute(node):
+            continue
+        if torch.Tag.nondeterministic_seeded in overload.tags:
+            del node.meta["recompute"]
+            for result in [user for user in node.users if user.target is operator.getitem] or [node]:
+                result.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return min_cut_rematerialization_partition(joint, joint_inputs, **arguments)

@@ -40,7 +40,9 @@ def layout_of_input(tensor: torch.Tensor, on_device: bool) -> InputLayout:
     """Of a real tensor, or a fake one. on_device: a CPU tensor is described as the device tensor it will become."""
     sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
     if on_device and tensor.device.type == "cpu":
-        return InputLayout(tensor.dtype, sizes, torch.empty(sizes, device="meta").stride(), False, tensor.numel(), False)
+        return InputLayout(
+            tensor.dtype, sizes, torch.empty(sizes, device="meta").stride(), False, tensor.numel(), False
+        )
     return InputLayout(tensor.dtype, sizes, strides, *_C.view_operand(tensor))
 
 

@@ -21,8 +21,8 @@ def specialize(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[
         raise RuntimeError(
             'torch.compile(backend="neuron", dynamic=True): programs of a NeuronCore have static shapes'
             + _varying(gm, example_inputs)
-            + ". Use dynamic=False: each shape is compiled once, and the compiled programs are kept on disk. Pad inputs "
-            "to a few fixed sizes if there are many."
+            + ". Use dynamic=False: each shape is compiled once, and the compiled programs are kept on disk. Pad "
+            "inputs to a few fixed sizes if there are many."
         )
     return [_fixed(value) for value in example_inputs]
 
