@@ -177,8 +177,8 @@ class CompiledGraph:
                 'to copy them; move them with .to("neuron") before the call'
             )
         statistics.warn_once(
-            f"a compiled graph has inputs on the CPU ({', '.join(names)} of {self.name}): they are copied to the device "
-            'at every call; move them once with .to("neuron")'
+            f"a compiled graph has inputs on the CPU ({', '.join(names)} of {self.name}): they are copied to the "
+            'device at every call; move them once with .to("neuron")'
         )
         for index in self._outline.host_inputs:
             tensors[index] = tensors[index].to("neuron")
