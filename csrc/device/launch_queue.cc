@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "../eager/program.h"
+#include "../kernels/kernels.h"
 #include "../nrt/gil.h"
 #include "../nrt/runtime.h"
 
@@ -28,6 +29,7 @@ std::mutex& creation_mutex() {
 // Set on a thread while it runs launches, so that a task may wait for earlier work without
 // waiting for itself.
 thread_local LaunchQueue* running = nullptr;
+thread_local bool is_worker = false;
 
 void pause() {
 #if defined(__x86_64__)
@@ -126,8 +128,9 @@ void LaunchQueue::run_until(uint64_t sequence) {
       release();
       continue;
     }
-    // Another thread drives the core: spin for as long as a small operator takes, then block.
-    for (int spin = 0; spin < kSpins && !finished(); ++spin) pause();
+    // Another thread drives the core: spin for as long as a small operator takes, then block. The worker leaves the
+    // processor to it at once.
+    for (int spin = 0; spin < kSpins && !is_worker && !finished(); ++spin) pause();
     if (finished()) return;
     std::unique_lock<std::mutex> lock(waiters_mutex_);
     waiters_.fetch_add(1, std::memory_order_seq_cst);
@@ -178,6 +181,7 @@ void LaunchQueue::execute(Launch& launch) {
 }
 
 void LaunchQueue::work() {
+  is_worker = true;
   for (;;) {
     const uint32_t ticket = wakeups_.load(std::memory_order_seq_cst);
     run_until(enqueued_.load(std::memory_order_seq_cst));
@@ -187,6 +191,7 @@ void LaunchQueue::work() {
       more = enqueued_.load(std::memory_order_relaxed) > completed_.load(std::memory_order_relaxed);
     }
     if (more) continue;
+    release_host_threads();
     sleeping_.store(true, std::memory_order_seq_cst);
     if (enqueued_.load(std::memory_order_seq_cst) <= completed_.load(std::memory_order_seq_cst)) wakeups_.wait(ticket);
     sleeping_.store(false, std::memory_order_seq_cst);

@@ -29,15 +29,18 @@ at::Tensor tensor_over(const neuroncore_buffer_t& buffer) {
 
 }  // namespace
 
-at::Tensor KernelCall::input(size_t index) const {
+const neuroncore_buffer_t& KernelCall::input_buffer(size_t index) const {
   TORCH_CHECK(index < call_.num_inputs, "expected more than ", index, " operands, got ", call_.num_inputs);
-  return tensor_over(call_.inputs[index]);
+  return call_.inputs[index];
 }
 
-at::Tensor KernelCall::output(size_t index) const {
+const neuroncore_buffer_t& KernelCall::output_buffer(size_t index) const {
   TORCH_CHECK(index < call_.num_outputs, "expected more than ", index, " results, got ", call_.num_outputs);
-  return tensor_over(call_.outputs[index]);
+  return call_.outputs[index];
 }
+
+at::Tensor KernelCall::input(size_t index) const { return tensor_over(input_buffer(index)); }
+at::Tensor KernelCall::output(size_t index) const { return tensor_over(output_buffer(index)); }
 
 std::string KernelCall::text(const char* name) const {
   const size_t length = std::strlen(name);

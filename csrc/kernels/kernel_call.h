@@ -21,6 +21,9 @@ class KernelCall {
   size_t num_outputs() const { return call_.num_outputs; }
   at::Tensor input(size_t index) const;
   at::Tensor output(size_t index) const;
+  // The same as they are, of any element type.
+  const neuroncore_buffer_t& input_buffer(size_t index) const;
+  const neuroncore_buffer_t& output_buffer(size_t index) const;
 
   // Values of "name=value;name=1,2": the text of one, its integers, its number. Raise when it is missing.
   std::string text(const char* name) const;
@@ -39,5 +42,6 @@ void attention_backward(const KernelCall& call);
 void convolution(const KernelCall& call);
 void convolution_backward(const KernelCall& call);
 void matmul(const KernelCall& call);
+void pointwise(const KernelCall& call);
 
 }  // namespace neuron

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <exception>
 
+#include <omp.h>
+
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -41,7 +43,10 @@ const HostKernel kKernels[] = {
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
     {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
     {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
+    {"neuron.pointwise", &pointwise, &always},
 };
+
+thread_local bool has_run_kernels = false;
 
 // Called by XLA, which no exception may reach, in a thread whose dispatch state may be anything: a
 // synchronizing caller runs the queue itself, inside of its modes. Only CPU kernels are wanted here.
@@ -50,6 +55,7 @@ int run(void* context, const neuroncore_kernel_call_t* call, char* error, size_t
     const at::AutoGradMode no_gradients(false);
     const c10::impl::ForceDispatchKeyGuard plain(
         c10::default_included_set, c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
+    has_run_kernels = true;
     static_cast<const HostKernel*>(context)->function(KernelCall(*call));
     return 0;
   } catch (const c10::Error& failure) {
@@ -68,6 +74,12 @@ void register_host_kernels() {
   for (const HostKernel& kernel : kKernels) {
     if (kernel.pays()) register_kernel(kernel.name, &run, const_cast<HostKernel*>(&kernel));
   }
+}
+
+void release_host_threads() {
+  if (!has_run_kernels) return;
+  has_run_kernels = false;
+  omp_pause_resource_all(omp_pause_soft);
 }
 
 }  // namespace neuron

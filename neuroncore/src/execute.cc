@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "errors.h"
+#include "kernels.h"
 #include "model.h"
 #include "tensor_set.h"
 
@@ -46,7 +47,7 @@ class Launch {
     if (NRT_STATUS status = BindInputs()) return status;
     BindDonations();
     if (NRT_STATUS status = BindScratch()) return status;
-    if (NRT_STATUS status = Execute()) return status;
+    if (NRT_STATUS status = model_.kernel ? ExecuteKernel() : Execute()) return status;
     return TakeResults();
   }
 
@@ -94,7 +95,10 @@ class Launch {
       if (storage == nullptr) return NRT_RESOURCE;
       operand.storage = storage;
       ++storage->uses;
-      if (tensor->offset == 0 && storage->bytes == type.bytes) {
+      if (model_.kernel) {
+        operand.data = storage->data() + tensor->offset;
+        if (tensor->offset == 0 && storage->bytes == type.bytes) operand.donor = tensor->buffer;
+      } else if (tensor->offset == 0 && storage->bytes == type.bytes) {
         model_.arguments[i] = storage->handle;
         operand.donor = tensor->buffer;
       } else if (tensor->offset % kAlignment == 0) {
@@ -178,7 +182,8 @@ class Launch {
       }
       operand.storage = storage;
       model_.arguments[i] = storage->handle;
-      if (storage->donatable()) {
+      operand.data = storage->data();
+      if (storage->donatable() || model_.kernel) {
         operand.donated = true;
         if (warm) core_.counters.scratch_reuses.AddExclusive(1);
       } else {
@@ -220,6 +225,27 @@ class Launch {
     return error == nullptr ? NRT_SUCCESS : Failed(error, returned);
   }
 
+  // The result goes to scratch memory or to that of the operand which it updates, as the executable's would; to new
+  // memory if that operand must stay as it is. After a failure it holds anything.
+  NRT_STATUS ExecuteKernel() {
+    Model::KernelCall& kernel = *model_.kernel;
+    for (size_t i = 0; i < kernel.operands.size(); ++i) {
+      kernel.operands[i].data = model_.operands[kernel.program.operands[i].parameter].data;
+    }
+    const Model::Operand& place = model_.operands[static_cast<size_t>(model_.donor_of_output[0])];
+    if (!place.donated && (new_result_ = Storage::Allocate(&core_, model_.signature.results[0].bytes)) == nullptr) {
+      return NRT_RESOURCE;
+    }
+    kernel.result.data = place.donated ? place.data : new_result_->data();
+    const uint64_t start = Now();
+    const NRT_STATUS status = CallKernel(kernel.kernel, {kernel.operands.data(), kernel.operands.size(), &kernel.result,
+                                                         1, kernel.program.config.c_str()});
+    core_.counters.execution_ns.AddExclusive(Now() - start);
+    core_.counters.executions.AddExclusive(1);
+    if (status != NRT_SUCCESS && new_result_ != nullptr) new_result_->Release();
+    return status;
+  }
+
   NRT_STATUS Failed(pjrt::Error* error, bool has_results) {
     if (has_results) {
       for (pjrt::Buffer* result : model_.results) plugin_.Destroy(result);
@@ -253,7 +279,7 @@ class Launch {
       Tensor* tensor = model_.output_tensors[i];
       Storage* storage;
       if (donated != nullptr) {
-        donated->storage->ReplaceHandle(result);
+        if (!model_.kernel) donated->storage->ReplaceHandle(result);
         if (static_cast<size_t>(parameter) < model_.signature.num_inputs) core_.counters.donations.AddExclusive(1);
         // Already the content of the output tensor.
         if (donated->donor != nullptr) {
@@ -263,7 +289,7 @@ class Launch {
         storage = donated->storage;
         storage->Reference();
       } else {
-        storage = Storage::Adopt(&core_, result, bytes);
+        storage = model_.kernel ? new_result_ : Storage::Adopt(&core_, result, bytes);
       }
       if (tensor->covers_buffer() && tensor->buffer->Adopt(storage)) {
         core_.counters.bytes_adopted.AddExclusive(bytes);
@@ -287,6 +313,7 @@ class Launch {
   const Plugin& plugin_;
   const TensorSet& inputs_;
   const TensorSet& outputs_;
+  Storage* new_result_ = nullptr;  // of a kernel
 };
 
 NRT_STATUS ExecuteModel(nrt_model_t* handle, const nrt_tensor_set_t* input_set, nrt_tensor_set_t* output_set) {

@@ -117,19 +117,26 @@ std::string ConfigOf(const pjrt::FfiAttributes& attributes) {
   return {};
 }
 
+// What the kernel returns; if that is not 0, `text` becomes a message that names the kernel.
+int Run(const Kernel& kernel, const neuroncore_kernel_call_t& call, std::string* text) {
+  char message[2048];
+  message[0] = '\0';
+  int result = kernel.function.load()(kernel.context.load(), &call, message, sizeof(message));
+  if (result == 0) return 0;
+  message[sizeof(message) - 1] = '\0';
+  *text = kernel.name + ": " + (message[0] != '\0' ? message : "failed with code " + std::to_string(result));
+  return result;
+}
+
 pjrt::FfiError* Call(const Kernel& kernel, const pjrt::FfiCallFrame& frame) {
   std::vector<neuroncore_buffer_t> inputs, outputs;
   Convert(frame.arguments, &inputs);
   Convert(frame.results, &outputs);
   std::string config = ConfigOf(frame.attributes);
-  neuroncore_kernel_call_t call = {inputs.data(), inputs.size(), outputs.data(), outputs.size(), config.c_str()};
-  char message[2048] = "";
-  int result = kernel.function.load()(kernel.context.load(), &call, message, sizeof(message));
+  std::string text;
+  int result = Run(kernel, {inputs.data(), inputs.size(), outputs.data(), outputs.size(), config.c_str()}, &text);
   if (result == 0) return nullptr;
-  message[sizeof(message) - 1] = '\0';
-  std::string text = message[0] != '\0' ? message : "failed with code " + std::to_string(result);
-  return Error(frame, result == kKernelOutOfBounds ? pjrt::kFfiOutOfRange : pjrt::kFfiInternal,
-               kernel.name + ": " + text);
+  return Error(frame, result == kKernelOutOfBounds ? pjrt::kFfiOutOfRange : pjrt::kFfiInternal, text);
 }
 
 // What XLA calls for kernel number `index`. Nothing may be thrown into XLA.
@@ -182,6 +189,30 @@ bool RegisterPendingKernels(const Plugin& plugin) {
   }
   registry.plugin = &plugin;
   return true;
+}
+
+ptrdiff_t FindKernel(std::string_view name) {
+  if (name.starts_with(kReservedPrefix)) return -1;
+  Registry& registry = TheRegistry();
+  std::lock_guard guard(registry.mutex);
+  for (size_t i = 0; i < registry.count; ++i) {
+    if (registry.kernels[i].name == name) return static_cast<ptrdiff_t>(i);
+  }
+  return -1;
+}
+
+NRT_STATUS CallKernel(size_t index, const neuroncore_kernel_call_t& call) {
+  const Kernel& kernel = TheRegistry().kernels[index];
+  std::string text;
+  try {
+    const int result = Run(kernel, call, &text);
+    if (result == 0) return NRT_SUCCESS;
+    return Fail(result == kKernelOutOfBounds ? NRT_EXEC_OOB : NRT_EXEC_COMPLETED_WITH_ERR, "%s", text.c_str());
+  } catch (const std::exception& exception) {
+    return Fail(NRT_EXEC_COMPLETED_WITH_ERR, "%s: %s", kernel.name.c_str(), exception.what());
+  } catch (...) {
+    return Fail(NRT_EXEC_COMPLETED_WITH_ERR, "%s: unknown C++ exception", kernel.name.c_str());
+  }
 }
 
 std::string_view ConfigValue(std::string_view config, std::string_view key) {

@@ -15,6 +15,11 @@ class Plugin;
 // Registers every kernel known so far with the plugin. False after Fail().
 bool RegisterPendingKernels(const Plugin& plugin);
 
+// The place of a kernel that was registered from outside, or -1.
+ptrdiff_t FindKernel(std::string_view name);
+// Calls the kernel at that place as a program's custom call would.
+NRT_STATUS CallKernel(size_t index, const neuroncore_kernel_call_t& call);
+
 // The value of `key` in a config such as "limit=10;wrap=1"; empty if absent.
 std::string_view ConfigValue(std::string_view config, std::string_view key);
 

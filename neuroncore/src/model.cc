@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "errors.h"
+#include "kernels.h"
 #include "neff.h"
 #include "slab.h"
 
@@ -70,6 +71,39 @@ void PrepareLaunches(Model* model) {
   }
 }
 
+neuroncore_buffer_t BufferOf(const TensorType& type) {
+  return {nullptr, static_cast<int32_t>(type.element_type), static_cast<int32_t>(type.dims.size()), type.dims.data()};
+}
+
+// Where the program is one kernel. Its result has a parameter that carries memory for it: the operand that it updates,
+// or a scratch one.
+void PrepareKernel(std::string_view program, Model* model) {
+  ProgramSignature& signature = model->signature;
+  int updated = -1;
+  for (size_t i = 0; i < signature.parameters.size(); ++i) {
+    if (signature.parameters[i].type.bytes == 0) return;
+    if (i < signature.num_inputs && signature.parameters[i].aliased_output >= 0) updated = static_cast<int>(i);
+  }
+  std::optional<KernelProgram> parsed = ParseKernelProgram(program, signature);
+  const ptrdiff_t kernel = parsed ? FindKernel(parsed->name) : -1;
+  if (kernel < 0) return;
+  if (updated >= 0) {
+    const int operand = parsed->updated_operand;
+    if (operand < 0 || parsed->operands[static_cast<size_t>(operand)].parameter != static_cast<size_t>(updated)) return;
+  }
+  Model::KernelCall& call = model->kernel.emplace();
+  call.program = std::move(*parsed);
+  call.kernel = static_cast<size_t>(kernel);
+  for (const KernelProgram::Operand& operand : call.program.operands) call.operands.push_back(BufferOf(operand.type));
+  call.result = BufferOf(call.program.result);
+  if (updated < 0 && signature.parameters.size() == signature.num_inputs) {
+    Parameter& scratch = signature.parameters.emplace_back();
+    scratch.type = signature.results[0];
+    scratch.aliased_output = 0;
+    scratch.scratch = true;
+  }
+}
+
 NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc, int32_t vnc_count,
                 nrt_model_t** handle) {
   if (NRT_STATUS status = CheckRunning(function)) return status;
@@ -90,15 +124,19 @@ NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc
   ProgramSignature signature;
   if (!ParseSignature(view.program, &signature)) return NRT_INVALID;
   // A plugin that cannot serialize leaves the program text only.
-  pjrt::LoadedExecutable* executable = view.executable.empty()
-                                           ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
-                                           : plugin.Deserialize(view.executable.data(), view.executable.size());
-  if (executable == nullptr) return NRT_FAILURE;
+  Model loaded;
+  loaded.core = core;
+  loaded.signature = std::move(signature);
+  PrepareKernel(view.program, &loaded);
+  if (!loaded.kernel) {
+    // A plugin that cannot serialize leaves the program text only.
+    loaded.executable = view.executable.empty() ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
+                                                : plugin.Deserialize(view.executable.data(), view.executable.size());
+    if (loaded.executable == nullptr) return NRT_FAILURE;
+  }
+  PrepareLaunches(&loaded);
   Model* model = Models().New();
-  model->core = core;
-  model->executable = executable;
-  model->signature = std::move(signature);
-  PrepareLaunches(model);
+  *model = std::move(loaded);
   model->magic = kModelMagic;
   *handle = reinterpret_cast<nrt_model_t*>(model);
   return NRT_SUCCESS;
@@ -151,7 +189,7 @@ NEURONCORE_EXPORT NRT_STATUS nrt_unload(nrt_model_t* handle) {
     {
       std::lock_guard idle(model->core->execution);
       model->magic = 0;
-      model->core->plugin->Destroy(model->executable);
+      if (model->executable != nullptr) model->core->plugin->Destroy(model->executable);
     }
     Models().Free(model);
     return NRT_SUCCESS;

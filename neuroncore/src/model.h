@@ -4,9 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include <neuroncore/neuroncore.h>
+
 #include "core.h"
+#include "kernel_program.h"
 #include "pjrt_api.h"
 #include "program_signature.h"
 #include "tensor.h"
@@ -20,12 +24,21 @@ struct Model {
   Core* core = nullptr;
   pjrt::LoadedExecutable* executable = nullptr;
   ProgramSignature signature;
+  // Instead of the executable, where the program is one kernel.
+  struct KernelCall {
+    KernelProgram program;
+    size_t kernel = 0;  // as FindKernel says
+    std::vector<neuroncore_buffer_t> operands;
+    neuroncore_buffer_t result = {};
+  };
+  std::optional<KernelCall> kernel;
 
   // Per launch; guarded by core->execution. Sized once, so that a launch allocates nothing.
   struct Operand {
     Storage* storage = nullptr;
     Buffer* donor = nullptr;  // the buffer whose memory is donated, if it came from one
     bool donated = false;
+    char* data = nullptr;               // of a kernel's operand
     pjrt::Buffer* temporary = nullptr;  // to destroy afterwards
   };
   std::vector<Operand> operands;        // by parameter

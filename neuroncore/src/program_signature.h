@@ -21,6 +21,7 @@ struct TensorType {
 };
 
 struct Parameter {
+  std::string name;
   TensorType type;
   int aliased_output = -1;  // tf.aliasing_output
   bool scratch = false;     // added by us: carries memory for that output, no value

@@ -119,6 +119,78 @@ TEST(a_failing_program_that_updates_in_place) {
   }
 }
 
+// A program that is one kernel, in MLIR's generic form, which runs without XLA.
+std::string OneKernel(const std::string& name, const std::string& parameter, const std::string& attributes) {
+  return programs::Module("(%arg0: tensor<6xf32>" + parameter + ") -> (tensor<6xf32>)",
+                          "    %1 = \"stablehlo.reshape\"(%arg0) : (tensor<6xf32>) -> tensor<2x3xf32> loc(\"here\")\n"
+                          "    %2 = \"stablehlo.custom_call\"(%1) {call_target_name = \"" +
+                              name + "\", api_version = 4 : i32, backend_config = {config = \"4\"}" + attributes +
+                              "} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n"
+                              "    %3 = \"stablehlo.reshape\"(%2) : (tensor<2x3xf32>) -> tensor<6xf32>\n"
+                              "    func.return %3 : tensor<6xf32>\n");
+}
+
+const char kAliased[] = " {tf.aliasing_output = 0 : i32}";
+const char kUpdates[] =
+    ", output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 0, "
+    "operand_tuple_indices = []>]";
+
+TEST(a_program_that_is_one_kernel) {
+  Model model(OneKernel("test.scale", "", ""));
+  Tensor x(std::vector<float>{1, 2, 3, 4, 5, 6}), out(24);
+  const std::vector<float> scaled{4, 8, 12, 16, 20, 24};
+  for (int i = 0; i < 3; ++i) {
+    model.Run({&x}, {&out});
+    CHECK(out.Floats() == scaled);
+  }
+  CHECK_EQ(seen.config, "4");
+  CHECK(seen.dims == (std::vector<int64_t>{2, 3}));
+  CHECK(x.Floats() == (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  // From and into slices, at any offset, and over its own operand.
+  Tensor block(std::vector<float>(40, 1));
+  Tensor from(block, 12, 24), to(block, 100, 24);
+  model.Run({&from}, {&to});
+  CHECK_EQ(block.Floats()[24], 1.0f);
+  CHECK_EQ(block.Floats()[25], 4.0f);
+  CHECK_EQ(block.Floats()[30], 4.0f);
+  CHECK_EQ(block.Floats()[31], 1.0f);
+  model.Run({&x}, {&x});
+  CHECK(x.Floats() == scaled);
+}
+
+TEST(one_kernel_that_updates_its_operand) {
+  Model model(OneKernel("test.scale", kAliased, kUpdates));
+  Tensor x(std::vector<float>{1, 2, 3, 4, 5, 6}), out(24);
+  model.Run({&x}, {&out});  // another output: the operand stays
+  CHECK(x.Floats() == (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  CHECK(out.Floats() == (std::vector<float>{4, 8, 12, 16, 20, 24}));
+  const uint64_t address = x.Address();
+  model.Run({&x}, {&x});
+  CHECK_EQ(x.Address(), address);
+  CHECK(x.Floats() == (std::vector<float>{4, 8, 12, 16, 20, 24}));
+  // A part of a block is replaced, not the block.
+  Tensor block(std::vector<float>(40, 1));
+  Tensor part(block, 64, 24);
+  model.Run({&part}, {&part});
+  CHECK_EQ(block.Floats()[15], 1.0f);
+  CHECK_EQ(block.Floats()[16], 4.0f);
+  CHECK_EQ(block.Floats()[21], 4.0f);
+  CHECK_EQ(block.Floats()[22], 1.0f);
+}
+
+TEST(one_kernel_that_fails) {
+  for (auto [name, text] : {std::pair("test.broken", "the kernel is broken"), std::pair("test.throwing", "thrown")}) {
+    for (auto [parameter, updates] : {std::pair("", ""), std::pair(kAliased, kUpdates)}) {
+      Model model(OneKernel(name, parameter, updates));
+      Tensor x(std::vector<float>{1, 2, 3, 4, 5, 6}), out(24);
+      FAILS(model.TryRun({&x}, {&out}), NRT_EXEC_COMPLETED_WITH_ERR);
+      CHECK_CONTAINS(neuroncore_last_error(), text);
+      CHECK_CONTAINS(neuroncore_last_error(), name);
+      CHECK(x.Floats() == (std::vector<float>{1, 2, 3, 4, 5, 6}));
+    }
+  }
+}
+
 TEST(kernels_that_cannot_be_registered) {
   FAILS(neuroncore_register_kernel("", Scale, nullptr), NRT_INVALID);
   FAILS(neuroncore_register_kernel(nullptr, Scale, nullptr), NRT_INVALID);

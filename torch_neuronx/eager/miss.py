@@ -20,7 +20,8 @@ from ..compiler import CompiledNeff, current, load, program_index, submit, worke
 from ..log import logger
 from ..lowering import load_rules, lower
 from ..lowering.registry import DataDependentShape
-from ..lowering.view_operand import read_view, to_memory_order, write_view
+from ..lowering.single_pointwise import lower_single
+from ..lowering.view_operand import layout_of, read_view, to_memory_order, write_view
 from ..stablehlo import Builder, Program, Value
 from ..stablehlo.builder import Location
 from ..stablehlo.types import ELEMENT_TYPES
@@ -305,6 +306,10 @@ class _Miss:
         b = Builder(target.kernels, target.software)
         b.location = Location(self.name, *_file_and_line(self.where))
         inputs = [b.input(*self._parameter(operand)) for operand in self.operands]
+        metadata: dict[str, object] = {"operator": self.name, "line": self.where, "description": self._description()}
+        single = self._lower_single(b, inputs, results)
+        if single is not None:
+            return b.finish([single], metadata), 0
         values, windows = self._operand_values(b, inputs)
         functional = self.variant.functional
         if graph is None:
@@ -333,8 +338,31 @@ class _Miss:
                 outputs.append(to_memory_order(b, value, result.strides))
             if outputs[-1].numel == inputs[index].numel and outputs[-1].dtype == inputs[index].dtype:
                 b.alias(index, len(outputs) - 1)
-        metadata: dict[str, object] = {"operator": self.name, "line": self.where, "description": self._description()}
         return b.finish(outputs, metadata), b.random_increment
+
+    def _lower_single(self, b: Builder, inputs: list[Value], results: list[Result | None]) -> Value | None:
+        """The only result, where it lies in memory as all operands do and a kernel computes it from these."""
+        result = results[0] if len(results) == 1 else None
+        if result is None or any(operand.has_delta for operand in self.operands):
+            return None
+        layout = layout_of(result.sizes, result.strides)
+        if not layout.dense or layout.repeated:
+            return None
+        updated = None
+        for index, operand in enumerate(self.operands):
+            if operand.kind != "window":
+                continue
+            tensor = self._value_of(operand)
+            if operand.mutated:
+                updated = index
+            if tensor.numel() != 1 and (
+                tuple(tensor.shape) != result.sizes or layout_of(tensor.shape, tensor.stride()) != layout
+            ):
+                return None
+        value = lower_single(b, self.variant.functional, inputs, math.prod(result.sizes), result.dtype, updated)
+        if value is not None and updated is not None:
+            b.alias(updated, 0)
+        return value
 
     def _value_of(self, operand: Operand) -> Any:
         value = self.arguments[operand.argument]
