@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from torch_neuronx.compiler import version
 from torch_neuronx.compiler.cache import CacheWarning, NeffCache, describe_parts, key_of
 from torch_neuronx.compiler.index import Index
 
@@ -338,6 +339,29 @@ def write_records(cache: NeffCache, name: str) -> None:
     index = Index(cache, "1")
     for number in range(300):
         index.add(b"%s %d" % (name.encode(), number), {"text": name * 50, "number": number})
+
+
+def test_sources_are_hashed_once(cache: NeffCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "rule.py"
+    source.write_text("one")
+    hashed: list[str] = []
+    add = version._add
+    monkeypatch.setattr(version, "_package_files", lambda: [("rule.py", str(source))])
+    monkeypatch.setattr(version, "_add", lambda digest, name, path: (hashed.append(name), add(digest, name, path)))
+    remembered = Index(cache, "package sources")
+    # Files that have just been written may change again within the resolution of their time stamps.
+    one = version.package_fingerprint(remembered)
+    assert version.package_fingerprint(remembered) == one and len(hashed) == 2
+    monkeypatch.setattr(version, "_SETTLED_NS", 0)
+    assert [version.package_fingerprint(remembered) for _ in range(3)] == [one] * 3 and len(hashed) == 3
+    assert version.package_fingerprint(Index(cache, "package sources")) == one and len(hashed) == 3
+    other = tmp_path / "other.py"
+    other.write_text("two")
+    os.utime(other, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+    os.replace(other, source)
+    assert version.package_fingerprint(remembered) != one and len(hashed) == 4
+    source.write_text("one")
+    assert version.package_fingerprint(Index(NeffCache(None), "")) == one  # of the content only
 
 
 def test_processes_write_one_index(cache: NeffCache) -> None:

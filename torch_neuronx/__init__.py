@@ -16,26 +16,8 @@ import torch  # noqa: E402
 
 _registered = False
 
-# Public names that live in modules which are imported only when asked for.
-_LAZY = {
-    name: module
-    for module, names in {
-        "eager": ("get_executed_ops", "get_fallback_ops", "clear_op_tracking"),
-        "neuron.memory": (
-            "empty_cache",
-            "max_memory_allocated",
-            "max_memory_reserved",
-            "mem_get_info",
-            "memory_allocated",
-            "memory_reserved",
-            "memory_stats",
-            "memory_summary",
-            "reset_accumulated_memory_stats",
-            "reset_peak_memory_stats",
-        ),
-    }.items()
-    for name in names
-}
+# Public names that live in a module which is imported only when asked for, and such modules.
+_LAZY = dict.fromkeys(("get_executed_ops", "get_fallback_ops", "clear_op_tracking"), "eager")
 _LAZY_MODULES = ("compiler", "eager", "metrics", "neuron_dynamo_backend", "utils")
 
 __all__ = [*_LAZY, *_LAZY_MODULES]
@@ -95,3 +77,8 @@ def __dir__() -> list[str]:
 
 
 _register()
+
+from .neuron.memory import *  # noqa: E402, F403
+from .neuron.memory import __all__ as _memory_names  # noqa: E402
+
+__all__ += _memory_names

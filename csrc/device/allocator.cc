@@ -72,22 +72,15 @@ struct Pool {
     if (block.next != nullptr) block.next->previous = block.previous;
   }
 
-  void count_allocation(const Block& block) {
+  // Counts a block that a tensor got (`change` is add) or gave back (subtract).
+  template <void (*change)(Stats&, StatType, size_t)>
+  void count(const Block& block) {
     const StatType pool = pool_of(block.bytes);
-    add(stats.allocation, pool, 1);
-    add(stats.active, pool, 1);
-    add(stats.allocated_bytes, pool, block.bytes);
-    add(stats.active_bytes, pool, block.bytes);
-    add(stats.requested_bytes, pool, block.requested);
-  }
-
-  void count_free(const Block& block) {
-    const StatType pool = pool_of(block.bytes);
-    subtract(stats.allocation, pool, 1);
-    subtract(stats.active, pool, 1);
-    subtract(stats.allocated_bytes, pool, block.bytes);
-    subtract(stats.active_bytes, pool, block.bytes);
-    subtract(stats.requested_bytes, pool, block.requested);
+    change(stats.allocation, pool, 1);
+    change(stats.active, pool, 1);
+    change(stats.allocated_bytes, pool, block.bytes);
+    change(stats.active_bytes, pool, block.bytes);
+    change(stats.requested_bytes, pool, block.requested);
   }
 
   void count_device_allocation(const Block& block) {
@@ -200,7 +193,7 @@ void free_block(void* context) {
   Pool& pool = pool_of_device(block.device);
   std::lock_guard<std::mutex> lock(pool.mutex);
   pool.unlink(block);
-  pool.count_free(block);
+  pool.count<&subtract>(block);
   Block*& head = pool.free_list(block.bytes);
   block.next = head;
   head = &block;
@@ -265,7 +258,7 @@ c10::DataPtr DeviceAllocator::allocate_on(c10::DeviceIndex device, size_t bytes)
   block->requested = bytes;
   block->creator = creator;
   pool.link(*block);
-  pool.count_allocation(*block);
+  pool.count<&add>(*block);
   return {block->tensor, block, &free_block, where};
 }
 

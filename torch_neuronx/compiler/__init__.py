@@ -32,4 +32,5 @@ __all__ = [
 @functools.cache
 def program_index() -> Index:
     """The index of this version of the package, in the cache directory."""
-    return Index(neff_cache(), index_version(current()))
+    cache = neff_cache()
+    return Index(cache, index_version(current(), Index(cache, "package sources")))
