@@ -13,7 +13,7 @@ from .. import _C
 from ..compiler import current
 from ..lowering import load_rules
 from ..lowering.graph import lower_graph
-from ..lowering.view_operand import read_view, to_memory_order, write_view
+from ..lowering.view_operand import memory_permutation, read_view, to_memory_order, write_view
 from ..stablehlo import Builder, Program, Value
 from .outline import Outline
 
@@ -34,6 +34,16 @@ class InputLayout(NamedTuple):
     scalar: bool
     window: int
     has_delta: bool
+
+
+class _Operand(NamedTuple):
+    """The parameters of one input: number of the first, the memory, where the tensor begins in it, and the order of
+    the tensor's dimensions in the memory's shape (None: the memory is one dimension)."""
+
+    number: int
+    window: Value
+    delta: Value | None
+    permutation: tuple[int, ...] | None
 
 
 def layout_of_input(tensor: torch.Tensor, on_device: bool) -> InputLayout:
@@ -62,23 +72,26 @@ def lower_to_program(
     load_rules()
     target = current()
     b = Builder(target.kernels, target.software)
-    windows: list[tuple[int, Value, Value | None] | None] = []  # parameter index, window, delta
-    count = 0
+    operands: list[_Operand | None] = []
     for layout in layouts:
+        if not layout.scalar and layout.window == 0:
+            operands.append(None)
+            continue
+        number = b.parameter_count
         if layout.scalar:
-            windows.append((count, b.input((), _scalar_dtype(layout.dtype)), None))
-            count += 1
-        elif layout.window == 0:
-            windows.append(None)
-        else:
-            window = b.input((layout.window,), layout.dtype)
-            delta = b.input((), torch.int64) if layout.has_delta else None
-            windows.append((count, window, delta))
-            count += 1 + layout.has_delta
+            operands.append(_Operand(number, b.input((), _scalar_dtype(layout.dtype)), None, None))
+            continue
+        # A dense tensor has its own shape in the program, in the order of its memory: a reshape between the
+        # parameter and an update in place would make the compiler copy first.
+        permutation = None if layout.has_delta else memory_permutation(layout.sizes, layout.strides)
+        shape = (layout.window,) if permutation is None else [layout.sizes[d] for d in permutation]
+        window = b.input(shape, layout.dtype)
+        delta = b.input((), torch.int64) if layout.has_delta else None
+        operands.append(_Operand(number, window, delta, permutation))
     held = [b.input((tensor.numel(),), tensor.dtype) for tensor in constants]
 
     values: list[Any] = [node.meta.get("val") for node in outline.placeholders]
-    for position, layout, operand in zip(outline.inputs, layouts, windows, strict=True):
+    for position, layout, operand in zip(outline.inputs, layouts, operands, strict=True):
         values[position] = _read(b, layout, operand)
     attributes = {
         name: b.reshape(value, tensor.shape)
@@ -89,19 +102,20 @@ def lower_to_program(
     results: list[Value] = []
     for output, value in zip(emitted, lowered, strict=True):
         assert value is not None
-        operand = windows[output.target] if output.target >= 0 else None
+        operand = operands[output.target] if output.target >= 0 else None
         if operand is None:
-            results.append(to_memory_order(b, value, output.strides))
+            results.append(_in_memory_order(b, value, output.strides))
             continue
-        index, window, delta = operand
         strides = layouts[output.target].strides
-        if delta is not None:
-            value = write_view(b, window, value, output.sizes, strides, delta)
+        if operand.permutation is not None:
+            value = b.transpose(value, operand.permutation)
+        elif operand.delta is not None:
+            value = write_view(b, operand.window, value, output.sizes, strides, operand.delta)
         else:
             value = to_memory_order(b, value, strides)
         results.append(value)
-        if value.numel == window.numel and value.dtype == window.dtype:
-            b.alias(index, len(results) - 1)
+        if value.numel == operand.window.numel and value.dtype == operand.window.dtype:
+            b.alias(operand.number, len(results) - 1)
     if not results:
         return None, 0
     return b.finish(results, metadata), b.random_increment
@@ -111,10 +125,16 @@ def _scalar_dtype(dtype: torch.dtype) -> torch.dtype:
     return _SCALARS.get(dtype, torch.float32 if dtype.is_floating_point else torch.int64)
 
 
-def _read(b: Builder, layout: InputLayout, operand: tuple[int, Value, Value | None] | None) -> Value:
+def _read(b: Builder, layout: InputLayout, operand: _Operand | None) -> Value:
     if operand is None:
         return b.constant(0, layout.dtype, layout.sizes)
-    _, window, delta = operand
     if layout.scalar:
-        return b.convert(window, layout.dtype)
-    return read_view(b, window, layout.sizes, layout.strides, delta)
+        return b.convert(operand.window, layout.dtype)
+    if operand.permutation is not None:
+        return b.transpose(operand.window, [operand.permutation.index(d) for d in range(len(layout.sizes))])
+    return read_view(b, operand.window, layout.sizes, layout.strides, operand.delta)
+
+
+def _in_memory_order(b: Builder, value: Value, strides: Sequence[int]) -> Value:
+    permutation = memory_permutation(value.shape, strides)
+    return to_memory_order(b, value, strides) if permutation is None else b.transpose(value, permutation)

@@ -72,6 +72,16 @@ def layout_of(sizes: Sequence[int], strides: Sequence[int]) -> Layout:
     return Layout(tuple(order), tuple(repeated), tuple(runs))
 
 
+def memory_permutation(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of dimensions in which a dense view's elements lie one behind the other; None if it is not dense."""
+    layout = layout_of(sizes, strides)
+    if not layout.dense or layout.repeated:
+        return None
+    if layout.order == tuple(sorted(layout.order)):
+        return tuple(range(len(sizes)))
+    return (*layout.order, *(d for d in range(len(sizes)) if d not in layout.order))
+
+
 def read_view(
     b: Builder, window: Value, sizes: Sequence[int], strides: Sequence[int], delta: Value | None = None
 ) -> Value:

@@ -90,6 +90,8 @@ class Builder(Elementwise, Structured):
         self._aliases: dict[int, int] = {}
         self._names = 0
         self._constants: dict[tuple, Value] = {}
+        # What each transposed value was before, for rules that can read it as it lies: (operand, permutation).
+        self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
         self._random: tuple[Value, Value] | None = None
         self._random_streams = 0
 
@@ -100,6 +102,11 @@ class Builder(Elementwise, Structured):
         value = Value(self, f"%arg{len(self._inputs)}", shape, dtype, wrapped)
         self._inputs.append(value)
         return value
+
+    @property
+    def parameter_count(self) -> int:
+        """How many parameters main has so far."""
+        return len(self._inputs)
 
     def alias(self, input_index: int, output_index: int) -> None:
         """Lets output `output_index` take the memory of input `input_index` (an in-place update)."""

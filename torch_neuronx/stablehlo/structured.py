@@ -53,7 +53,9 @@ class Structured:
         if list(permutation) == list(range(x.ndim)):
             return x
         shape = [x.shape[p] for p in permutation]
-        return self.op("transpose", [x], shape, x.dtype, f"permutation = {_array(permutation)}")
+        result = self.op("transpose", [x], shape, x.dtype, f"permutation = {_array(permutation)}")
+        self.transposed[result.name] = (x, tuple(permutation))
+        return result
 
     def broadcast_in_dim(self: Builder, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
         """Operand dimension i becomes result dimension dims[i]."""

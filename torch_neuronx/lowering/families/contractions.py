@@ -48,6 +48,9 @@ def contract(
     b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims = _NONE, bias: Value | None = None
 ) -> Value:
     """The product in the dtype of the operands, with `bias` added along the last dimension."""
+    x, *x_dims = _as_it_lies(b, x, contracting[0], batch[0])
+    y, *y_dims = _as_it_lies(b, y, contracting[1], batch[1])
+    contracting, batch = (x_dims[0], y_dims[0]), (x_dims[1], y_dims[1])
 
     def decomposition(x: Value, y: Value, bias: Value | None = None) -> Value:
         result = _accumulated(b, x, y, contracting, batch)
@@ -64,6 +67,20 @@ def contract(
     free = [v.shape[d] for v, c, s in zip((x, y), contracting, batch, strict=True) for d in _free(v, c, s)]
     shape = [x.shape[d] for d in batch[0]] + free
     return b.composite("neuron.matmul", operands, [(shape, x.dtype)], decomposition, config)[0]
+
+
+def _as_it_lies(
+    b: Builder, x: Value, contracting: Sequence[int], batch: Sequence[int]
+) -> tuple[Value, Sequence[int], Sequence[int]]:
+    """A transposed operand as it was before, with its dimensions renamed: a linear layer's weight in a graph, say.
+
+    Only where one dimension is left free: the result has the free dimensions in the order of the operand's.
+    """
+    found = b.transposed.get(x.name)
+    if found is None or len(_free(x, contracting, batch)) > 1:
+        return x, contracting, batch
+    source, permutation = found
+    return source, [permutation[d] for d in contracting], [permutation[d] for d in batch]
 
 
 def _kernel_pays(x: Value, y: Value, contracting: Dims, batch: Dims) -> bool:
