@@ -73,6 +73,8 @@ Launch& LaunchQueue::claim(std::unique_lock<std::mutex>& lock) {
 uint64_t LaunchQueue::publish(double estimated_us) {
   const uint64_t sequence = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(sequence, std::memory_order_seq_cst);
+  // Where callers have drained the queue themselves, nothing of it is left for the worker.
+  if (completed_.load(std::memory_order_relaxed) == sequence - 1) pending_us_ = 0;
   pending_us_ += estimated_us;
   if (sleeping_.load(std::memory_order_seq_cst)) {
     if (pending_us_ > kWakeThresholdUs ||

@@ -114,7 +114,7 @@ class LaunchQueue {
   std::atomic<bool> driven_{false};  // some thread runs launches now
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
-  double pending_us_ = 0;  // of what was enqueued since the worker was last woken; producers' lock
+  double pending_us_ = 0;  // of what is enqueued since the worker was last woken; producers' lock
   std::atomic<uint32_t> wakeups_{0};
   std::atomic<bool> sleeping_{false};
   std::atomic<uint32_t> waiters_{0};
