@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -21,6 +22,33 @@ def neff_cache_dir(tmp_path_factory):
     folder.mkdir(mode=0o700, exist_ok=True)
     os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"] = str(folder)
     return folder
+
+
+class Messages(logging.Handler):
+    """What the package logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def count(self, text: str) -> int:
+        """How many messages contain `text`."""
+        return sum(text in line for line in self.lines)
+
+
+@pytest.fixture
+def messages():
+    """The package's log messages of level 2 and above during the test."""
+    logger, handler = logging.getLogger("torch_neuronx"), Messages()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.setLevel(level)
+    logger.removeHandler(handler)
 
 
 @pytest.fixture

@@ -204,7 +204,39 @@ def test_a_missing_command_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_
         neuronx_cc.compile(sum_program(4), VENDOR, 1, {})
 
 
+def test_a_killed_compiler_is_an_error_and_not_kept(command, debug_directory: Path) -> None:
+    command("kill -9 $$")
+    with pytest.raises(compiler.CompilationError, match="status -9"):
+        compiler.compile_program(sum_program(4006), VENDOR)
+    command('cp "$2" "${@: -1}"')
+    assert compiler.compile_program(sum_program(4006), VENDOR).data
+
+
+def test_a_killed_process_holds_nobody_up(command, tmp_path: Path) -> None:
+    """It dies in the middle of a compile, with the lock; its compiler lives on."""
+    command(f"echo $$ >{tmp_path}/pid; exec sleep 600")
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(Path(__file__).parent)])
+    pid = wait_for(tmp_path / "pid")
+    try:
+        command('cp "$2" "${@: -1}"')
+        future = compiler.submit(sum_program(4007), VENDOR)
+        process.kill()
+        assert future.result(timeout=60).data
+    finally:
+        process.kill()
+        process.wait()
+        os.kill(pid, signal.SIGKILL)
+
+
 # -- Ctrl-C ------------------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_compile_errors import VENDOR, sum_program
+from torch_neuronx import compiler
+compiler.compile_program(sum_program(4007), VENDOR)
+"""
 
 INTERRUPTED = """
 import sys

@@ -467,6 +467,51 @@ def test_processes_that_start_together_compile_each_program_once(tmp_path: Path)
     assert sum(int(output.split()[0]) for output in outputs) == alone
 
 
+PROGRAMS = 3
+
+TOGETHER = """
+import os, sys, torch
+from torch_neuronx import compiler, metrics
+from torch_neuronx.stablehlo import Builder
+count = int(sys.argv[1])
+together_read, together_write = os.pipe()
+report_read, report_write = os.pipe()
+
+def programs():
+    for size in range(3):
+        b = Builder()
+        x = b.input((64 + size, 64), torch.float32)
+        yield b.finish([b.tanh(x)], {"operator": "together"})
+
+for _ in range(count):
+    if os.fork() == 0:
+        os.close(together_write)
+        os.read(together_read, 1)  # until the parent closes it: all start at once
+        futures = [compiler.submit(program, kind="graph") for program in programs()]
+        keys = sorted(future.result().key for future in futures)
+        compiled = metrics.get_counter_value("CompilationCache.TotalCompilations")
+        os.write(report_write, f"{compiled} {' '.join(keys)}\\n".encode())
+        os._exit(0)
+os.close(together_write)
+os.close(report_write)
+for _ in range(count):
+    assert os.wait()[1] == 0
+print(open(report_read).read(), end="")
+"""
+
+
+def test_many_processes_that_start_together_compile_each_program_once(tmp_path: Path) -> None:
+    """Forked before they use the device, as a launcher does that wants to start fast."""
+    count = int(os.environ.get("TORCH_NEURONX_TEST_PROCESSES", "12"))
+    result = run_python(TOGETHER, str(count), TORCH_NEURONX_NEFF_CACHE_DIR=str(tmp_path / "cache"))
+    assert result.returncode == 0, result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert len(lines) == count
+    assert sum(int(compiled) for compiled, *_ in lines) == PROGRAMS
+    assert len({tuple(keys) for _, *keys in lines}) == 1
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".lock", ".tmp")]
+
+
 def test_a_record_is_found_fast(cache: NeffCache) -> None:
     """Thousands of records must not be parsed to find one: bounds the work, not the time."""
     index = Index(cache, "1")

@@ -68,7 +68,7 @@ def test_explain_says_what_differs(cache: NeffCache, capsys: pytest.CaptureFixtu
     key = next(k for k in keys(cache) if (cache.manifest(k) or {})["inputs"] == ["float32[3]"])
     assert run(cache, "explain", key[:12]) == 0
     output = capsys.readouterr().out
-    for expected in (key, "aten::add.Tensor", "model.py:3", "(float32[2] -> float32[2]): inputs, outputs"):
+    for expected in (key, "aten::add.Tensor", "model.py:3", "(float32[2] -> float32[2]): inputs; outputs"):
         assert expected in output
     assert "aten::mul" not in output
     assert run(cache, "explain", "nonsense") == 1

@@ -60,6 +60,8 @@ def _register() -> None:
     )
     # The core multiplies bfloat16 natively; PyTorch's default for a new device is float16.
     torch.set_autocast_dtype("neuron", torch.bfloat16)
+    from . import cache_artifacts  # noqa: F401 - registers the kind of artifact
+
     # No thread may run a program while the libraries that it uses are torn down.
     atexit.register(_C.drain_all)
 

@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# What TORCH_NEURONX_ENABLED_METRIC_TABLES may name.
+METRIC_TABLES = frozenset({"graph_stats"})
+
 
 class Variable(NamedTuple):
     default: str
@@ -41,6 +44,13 @@ def _fallback(text: str) -> str:
     return text
 
 
+def _metric_tables(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(names - METRIC_TABLES):
+        raise ValueError(f"no such table: {', '.join(unknown)}; there are {', '.join(sorted(METRIC_TABLES))}")
+    return names
+
+
 def _optimize_level(text: str) -> int | None:
     """`-O1`, `O1` or `1`; None when unset: each kind of program has its own default."""
     if not text:
@@ -65,7 +75,10 @@ VARIABLES: dict[str, Variable] = {
         "/tmp/neuron_backend", str, "Where programs are saved: those that fail to compile always, others on request."
     ),
     "TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS": Variable(
-        "0", _flag, "1: save every program that is compiled, with a description of it."
+        "0",
+        _flag,
+        "1: save every program that is compiled, and every graph, with FX graph, StableHLO, NEFF and a description, "
+        "under the model's name and the rank.",
     ),
     "TORCH_NEURONX_FALLBACK": Variable(
         "warn",
@@ -88,8 +101,18 @@ VARIABLES: dict[str, Variable] = {
     ),
     "TORCH_NEURONX_LOG_LEVEL": Variable("1", _log_level, "0 errors, 1 warnings, 2 information, 3 debug."),
     "TORCH_NEURONX_METRICS_ENABLED": Variable(
-        "0", _flag, "1: record durations (torch_neuronx.metrics); counters count in any case."
+        "0", _flag, "1: record durations (torch_neuronx.metrics) and write the metric tables; counters always count."
     ),
+    "TORCH_NEURONX_ENABLED_METRIC_TABLES": Variable(
+        "",
+        _metric_tables,
+        "Tables to write as CSV, separated by commas: graph_stats has a row for each compiled graph. By default none, "
+        "or all with TORCH_NEURONX_METRICS_ENABLED=1.",
+    ),
+    "TORCH_NEURONX_METRICS_DIR": Variable(
+        "/tmp", str, "Directory of the tables: `metric_table_<name>_rank<rank>.csv`. Rows are appended."
+    ),
+    "RANK": Variable("0", int, "Set by torchrun: names this process's metric tables and saved programs."),
     "NEURON_CC_FLAGS": Variable("", str, "Further arguments for neuronx-cc; handed through as they are."),
     "NEURON_COMPILER_OPT_LEVEL": Variable(
         "", _optimize_level, "-O1, -O2 or -O3; by default -O1 for single operators and -O2 for graphs."
@@ -130,6 +153,15 @@ def get(name: str) -> Any:
         return variable.convert(text)
     except ValueError as error:
         raise ValueError(f"environment variable {name} is {text!r}: {error}") from None
+
+
+def rank() -> int:
+    """This process's rank: of the default process group, else as torchrun says."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return get("RANK")
 
 
 def table() -> str:

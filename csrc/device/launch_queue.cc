@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "../eager/program.h"
+#include "../eager/python_values.h"
 #include "../kernels/kernels.h"
 #include "../nrt/gil.h"
 #include "../nrt/runtime.h"
@@ -37,6 +38,16 @@ void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// Raises torch_neuronx.dynamo.errors.NEFFExecutionError, a RuntimeError.
+void raise_graph_error(const std::string& message) {
+  TORCH_CHECK(Py_IsInitialized(), message);
+  const InterpreterLock lock;
+  const PythonObject module(PyImport_ImportModule("torch_neuronx.dynamo.errors"));
+  const PythonObject type(module ? PyObject_GetAttrString(module.get(), "NEFFExecutionError") : nullptr);
+  if (type) PyErr_SetString(type.get(), message.c_str());
+  raise_python_error();
 }
 
 }  // namespace
@@ -164,6 +175,7 @@ bool LaunchQueue::run_one() {
 }
 
 void LaunchQueue::execute(Launch& launch) {
+  const bool in_graph = launch.program && launch.program->is_graph();
   try {
     if (launch.program) {
       launch.program->execute(device_, launch);
@@ -173,11 +185,11 @@ void LaunchQueue::execute(Launch& launch) {
       task();
     }
   } catch (const ProgramError& error) {
-    report({error.status(), error.what(), launch.site});
+    report({error.status(), error.what(), launch.site, in_graph});
   } catch (const c10::Error& error) {
-    report({NRT_FAILURE, error.what_without_backtrace(), launch.site});
+    report({NRT_FAILURE, error.what_without_backtrace(), launch.site, in_graph});
   } catch (const std::exception& error) {
-    report({NRT_FAILURE, error.what(), launch.site});
+    report({NRT_FAILURE, error.what(), launch.site, in_graph});
   }
   launch.program = nullptr;
 }
@@ -226,8 +238,9 @@ void LaunchQueue::raise_reported_error() {
   }
   std::string message = error.message;
   if (std::string where = describe(error.site); !where.empty()) message += "\n  called from " + where;
-  if (error.status == NRT_EXEC_OOB) TORCH_CHECK_INDEX(false, message);
   if (error.status == NRT_RESOURCE) TORCH_CHECK_WITH(OutOfMemoryError, false, message);
+  if (error.in_graph) raise_graph_error(message);
+  if (error.status == NRT_EXEC_OOB) TORCH_CHECK_INDEX(false, message);
   TORCH_CHECK(false, message);
 }
 

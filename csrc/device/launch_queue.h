@@ -49,6 +49,7 @@ struct ReportedError {
   NRT_STATUS status = NRT_SUCCESS;
   std::string message;
   CallSite site;
+  bool in_graph = false;
 };
 
 // The launches of one core, in order. A worker thread runs them; a caller that has to wait runs

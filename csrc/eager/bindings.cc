@@ -24,11 +24,14 @@ void register_eager_bindings(PyObject* module) {
         py::arg("updated"), py::arg("written"), py::arg("whole"), py::arg("with_kernel"));
   m.def("ensure_operators_registered", &ensure_operators_registered);
   m.def("register_fallback", &register_fallback);
-  m.def("new_program", [](std::string description, double estimated_us) {
-    auto* program = new Program(std::move(description));  // lives as long as the process
-    program->guess_estimate(estimated_us);
-    return reinterpret_cast<uintptr_t>(program);
-  });
+  m.def(
+      "new_program",
+      [](std::string description, double estimated_us, bool is_graph) {
+        auto* program = new Program(std::move(description), is_graph);  // lives as long as the process
+        program->guess_estimate(estimated_us);
+        return reinterpret_cast<uintptr_t>(program);
+      },
+      py::arg("description"), py::arg("estimated_us"), py::arg("is_graph") = false);
   m.def("program_ready", [](uintptr_t program, std::string neff) { program_at(program).ready(std::move(neff)); });
   m.def(
       "preload_program", [](uintptr_t program, int device) { program_at(program).preload(device); },

@@ -33,7 +33,9 @@ class ProgramError : public std::runtime_error {
 class Program {
  public:
   // description: operator with dtypes and shapes, for errors: "aten::add.Tensor(f32[4, 5], f32[5])".
-  explicit Program(std::string description) : description_(std::move(description)) {}
+  // is_graph: a compiled graph, which fails with an exception of its own.
+  explicit Program(std::string description, bool is_graph = false)
+      : description_(std::move(description)), is_graph_(is_graph) {}
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -50,6 +52,7 @@ class Program {
   double estimated_us() const { return estimated_us_.load(std::memory_order_relaxed); }
   void guess_estimate(double us) { estimated_us_.store(us, std::memory_order_relaxed); }
   const std::string& description() const { return description_; }
+  bool is_graph() const { return is_graph_; }
 
  private:
   // A model loaded on one core, with the tensor sets that its launches refill.
@@ -64,6 +67,7 @@ class Program {
   enum class State : uint8_t { Compiling, Ready, Failed };
 
   const std::string description_;
+  const bool is_graph_;
   std::atomic<State> state_{State::Compiling};
   std::atomic<double> estimated_us_{50};
   std::mutex mutex_;

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from .compile import CompiledNeff, compile_program, load, neff_cache, submit
+from .compile import CompiledNeff, adopt, compile_program, load, neff_cache, submit
 from .errors import CompilationError
 from .index import Index
 from .target import Target, current
@@ -20,6 +20,7 @@ __all__ = [
     "CompiledNeff",
     "Index",
     "Target",
+    "adopt",
     "compile_program",
     "current",
     "load",

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from .. import environment
@@ -18,26 +19,35 @@ from .directory import UntrustedError, make_directory
 _log = logger(__name__)
 
 
-def save(program: Program, key: str, description: dict[str, Any], error: str | None = None) -> str | None:
-    """Saves `program.mlir` (with locations), `description.json` and, for a failure, `error.txt`.
+def save(
+    program: Program, key: str, description: dict[str, Any], files: Mapping[str, bytes] | None = None
+) -> str | None:
+    """Saves `program.mlir` (with locations), `description.json` and the given files.
 
-    Returns the path of the program in a directory of its own, or None when the disk refuses.
+    Returns the path of the program, in a directory of its own under `<model name>/rank<number>`; None when the
+    disk refuses.
     """
-    name = re.sub(r"[^A-Za-z0-9_.]+", "_", str(description.get("operator", "program"))).strip("_") or "program"
+    name = _file_name(str(description.get("operator", "program")))
     try:
-        directory = os.path.join(_root(), f"{name[:80]}-{key[:16]}")
-        make_directory(directory)
+        directory = _root()
+        for part in (_file_name(str(description.get("model", ""))), f"rank{environment.rank()}", f"{name}-{key[:16]}"):
+            directory = os.path.join(directory, part)
+            make_directory(directory)
         path = os.path.join(directory, "program.mlir")
         write_atomically(path, program.located_text.encode())
         write_atomically(
             os.path.join(directory, "description.json"), json.dumps(description, indent=2, default=str).encode()
         )
-        if error is not None:
-            write_atomically(os.path.join(directory, "error.txt"), error.encode(errors="replace"))
+        for file, content in (files or {}).items():
+            write_atomically(os.path.join(directory, file), content)
         return path
     except (OSError, UntrustedError) as failure:
         _log.warning("the program %s could not be saved: %s", name, failure)
         return None
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("_.")[:80] or "unnamed"
 
 
 def _root() -> str:

@@ -35,8 +35,11 @@ _TABLE_BYTES = 256 << 20
 
 
 class CompiledNeff(NamedTuple):
+    """compile_seconds: 0 for a NEFF that was found."""
+
     key: str
     data: bytes
+    compile_seconds: float = 0.0
 
 
 @functools.cache
@@ -158,6 +161,17 @@ def load(key: str) -> CompiledNeff | None:
     return neff
 
 
+def adopt(neff: CompiledNeff, manifest: dict[str, Any]) -> None:
+    """Takes in a NEFF that was compiled elsewhere: for this process, and on disk unless it is there."""
+    future, mine = _table.get_or_create(neff.key)
+    if mine:
+        future.set_result(neff)
+        _table.done(neff)
+    cache = neff_cache()
+    if cache.load(neff.key) is None:
+        cache.store(neff.key, neff.data, manifest)
+
+
 def _fulfil(future: Future[CompiledNeff], key: str, produce: Callable[[], CompiledNeff]) -> None:
     try:
         neff = produce()
@@ -178,12 +192,12 @@ def _load_or_compile(program: Program, target: Target, level: int, parts: Parts,
                 data = cache.load(key)
             if data is None:
                 metrics.increment("CompilationCache.PersistentMisses")
-                return CompiledNeff(key, _compile(program, target, level, parts, key))
+                return _compile(program, target, level, parts, key)
     metrics.increment("CompilationCache.PersistentHits")
     return CompiledNeff(key, data)
 
 
-def _compile(program: Program, target: Target, level: int, parts: Parts, key: str) -> bytes:
+def _compile(program: Program, target: Target, level: int, parts: Parts, key: str) -> CompiledNeff:
     driver = software if target.software else neuronx_cc
     description = {
         **program.metadata,
@@ -201,13 +215,13 @@ def _compile(program: Program, target: Target, level: int, parts: Parts, key: st
     _log.info("compiled %s in %.1f ms: %s", description.get("operator", "a program"), seconds * 1e3, key)
     manifest = {**description, "compile_seconds": seconds, "parts": describe_parts(parts)}
     if environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS"):
-        artifacts.save(program, key, manifest)
+        artifacts.save(program, key, manifest, {"program.neff": data})
     neff_cache().store(key, data, manifest)
-    return data
+    return CompiledNeff(key, data, seconds)
 
 
 def _explain(program: Program, key: str, description: dict[str, Any], reason: str) -> CompilationError:
-    path = artifacts.save(program, key, description, reason)
+    path = artifacts.save(program, key, description, {"error.txt": reason.encode(errors="replace")})
     source = description.get("line")
     message = (
         f"[{description.get('operator', 'program')}] did not compile: {reason.strip()}\n"

@@ -44,13 +44,15 @@ def _checksum(digest: bytes, body: bytes) -> bytes:
 class Index:
     """The index of one version of the package, in the directory of `cache`.
 
-    version: changes with everything that a record depends on: lowering rules, compiler, torch.
+    version: changes with everything that a record depends on: lowering rules, compiler, torch. The attribute is a
+    hash of it.
     """
 
     def __init__(self, cache: NeffCache, version: str):
         self._cache = cache
         self._directory = os.path.join(cache.directory, "index") if cache.directory else None
-        self._name = hashlib.blake2b(version.encode(), digest_size=16).hexdigest() + ".idx"
+        self.version = hashlib.blake2b(version.encode(), digest_size=16).hexdigest()
+        self._name = self.version + ".idx"
         self._lines: dict[bytes, bytes] = {}
         self._file_name = b""
         self._read_bytes = 0

@@ -14,6 +14,7 @@ from ..log import logger
 from ..lowering import load_rules
 from . import recompiles
 from .compile import compile_graph
+from .origin import Origin, origin_of
 from .partition import partition
 from .static_shapes import specialize
 
@@ -42,8 +43,9 @@ def neuron(
             "flags go into the environment variable NEURON_CC_FLAGS"
         )
     static_inputs = specialize(gm, example_inputs)
-    recompiles.note(gm, static_inputs)
-    return _aot()(gm, static_inputs)
+    origin = origin_of(gm, static_inputs)
+    recompiles.note(origin)
+    return _aot(origin)(gm, static_inputs)
 
 
 @functools.cache
@@ -51,11 +53,12 @@ def _warn_mode(mode: str | None) -> None:
     _log.warning('torch.compile(backend="neuron") has one mode; mode=%r is ignored', mode)
 
 
-def _aot() -> Callable[..., Any]:
+def _aot(origin: Origin) -> Callable[..., Any]:
+    compile_origin = functools.partial(compile_graph, origin=origin)
     return aot_autograd(
-        fw_compiler=functools.partial(compile_graph, role="forward"),
-        bw_compiler=functools.partial(compile_graph, role="backward"),
-        inference_compiler=functools.partial(compile_graph, role="inference"),
+        fw_compiler=functools.partial(compile_origin, role="forward"),
+        bw_compiler=functools.partial(compile_origin, role="backward"),
+        inference_compiler=functools.partial(compile_origin, role="inference"),
         partition_fn=partition,
         decompositions=decompositions(),
         keep_inference_input_mutations=True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -14,14 +14,16 @@ import torch
 from torch._guards import CompileContext
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .. import _C, environment
-from ..compiler import CompilationError, CompiledNeff, load, program_index, submit, workers
+from .. import _C, cache_artifacts, environment
+from ..compiler import CompilationError, CompiledNeff, artifacts, load, program_index, submit, workers
 from ..log import logger
 from ..lowering.graph import attribute_of
+from ..lowering.registry import LoweringError
 from ..stablehlo import Program
 from . import statistics
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
+from .origin import Origin, argument_names
 from .outline import host_update_function, is_cpu_number, outline_of
 from .program import InputLayout, layout_of_input, lower_to_program
 
@@ -31,34 +33,43 @@ _log = logger(__name__)
 _LARGEST_CONSTANT = 1024
 
 
-def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, role: str) -> CompiledGraph:
+def compile_graph(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, role: str, origin: Origin
+) -> CompiledGraph:
     """Lowers `gm` and starts to compile it; the call waits for the result.
 
     gm: functional ATen operators, with `copy_` to the inputs that are written. role: "inference", "forward" or
-    "backward". Raises LoweringError, with the operator and its line, for what has no StableHLO form.
+    "backward". Raises LoweringError, with the operator and its line, for what has no StableHLO form, unless
+    TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION=0.
     """
     with _disable_current_modes():  # constants are real tensors
-        return CompiledGraph(gm, role)
+        return CompiledGraph(gm, role, origin)
 
 
 class _Prepared(NamedTuple):
-    """A program on its way, and how the launch deals with it."""
+    """A program on its way, and how the launch deals with it. future: the NEFF; None if there is nothing to
+    compute. record: what the index holds for `fingerprint`."""
 
     layouts: list[InputLayout]
     program_id: int
-    future: Future[None]
+    future: Future[CompiledNeff | None]
     random_increment: int
+    fingerprint: bytes
+    record: dict[str, Any]
+    lowering_seconds: float = 0.0
+    keep: Callable[[CompiledNeff], None] | None = None  # saves the graph and its program for people
 
 
 class CompiledGraph:
     """Called with the list of the graph's inputs, which it empties; returns the list of its results."""
 
-    def __init__(self, gm: torch.fx.GraphModule, role: str):
+    def __init__(self, gm: torch.fx.GraphModule, role: str, origin: Origin):
         self._boxed_call = True  # of the instance: AOTAutograd copies it from there when it wraps the backward
         self.gm = gm
-        self.name = _name(role)
+        self.name = _name(role, origin)
         self.role = role
-        self._model_name = statistics.get_model_name()
+        self.origin = origin
+        self.model_name = statistics.get_model_name()
         self._outline = outline_of(gm.graph)
         held = {node.target: attribute_of(node) for node in gm.graph.find_nodes(op="get_attr")}
         held = {name: t for name, t in held.items() if t.device.type != "cpu" or t.numel() > _LARGEST_CONSTANT}
@@ -74,35 +85,43 @@ class CompiledGraph:
         )
         self._host_update = host_update_function(self._outline)
         self._mutex = threading.Lock()
-        self._eager = False
+        self._failure: Exception | None = None  # set: the graph runs operator by operator
         expected = [self._outline.placeholders[i].meta["val"] for i in self._outline.inputs]
         self._expected = [
             layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(expected)
         ]
-        self._pending: _Prepared | None = self._prepare(self._expected)
+        self._pending: _Prepared | None = None
+        try:
+            self._pending = self._prepare(self._expected)
+        except LoweringError as error:
+            if environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
+                raise
+            self._run_eagerly_because(error)
 
     # -- the call ----------------------------------------------------------------------------
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        if self._plain:
+        try:
+            if not self._plain:
+                return self._call_with_host(arguments)
             results = self._graph(arguments)
             if results is None:
                 results = self._call_first(arguments)
-            arguments.clear()
-            return results
-        return self._call_with_host(arguments)
+        except (CompilationError, LoweringError) as error:
+            if error is not self._failure:
+                self._compile_failed(error)
+            results = self._run_eagerly(arguments)
+        arguments.clear()
+        return results
 
     def _call_first(self, tensors: list[torch.Tensor]) -> list[Any]:
-        """The call that no program suits yet."""
-        if self._eager:
-            return self._run_eagerly(tensors)
+        """The call that no program suits yet. Raises CompilationError or LoweringError."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
         with self._mutex:
             if self._pending is not None:
                 pending, self._pending = self._pending, None
-                try:
-                    self._add(pending)
-                except CompilationError as error:
-                    return self._compile_failed(error, tensors)
+                self._add(pending)
             results = self._graph(tensors)
             if results is not None:
                 return results
@@ -114,10 +133,7 @@ class CompiledGraph:
                 layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(tensors)
             ]
             _log.info("%s: other input layouts, another program: %s", self.name, _differences(self._expected, layouts))
-            try:
-                self._add(self._prepare(layouts))
-            except CompilationError as error:
-                return self._compile_failed(error, tensors)
+            self._add(self._prepare(layouts))
             results = self._graph(tensors)
         if results is None:
             raise RuntimeError(f"{self.name}: no program suits its inputs {layouts}; this is a bug of torch_neuronx")
@@ -167,7 +183,8 @@ class CompiledGraph:
         return results
 
     def _copy_to_device(self, tensors: list[torch.Tensor]) -> None:
-        names = [self._outline.placeholders[self._outline.inputs[i]].name for i in self._outline.host_inputs]
+        all_names = argument_names([self._outline.placeholders[i] for i in self._outline.inputs], self.origin)
+        names = [all_names[i] for i in self._outline.host_inputs]
         if environment.get("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"):
             shapes = ", ".join(
                 f"{n} {list(tensors[i].shape)}" for n, i in zip(names, self._outline.host_inputs, strict=True)
@@ -188,32 +205,36 @@ class CompiledGraph:
     def _prepare(self, layouts: list[InputLayout]) -> _Prepared:
         """Finds the program in the index, or lowers it and hands it to the compiler."""
         key = fingerprint(self.gm.graph, layouts, self._held)
-        record = program_index().find(key)
+        # What the index spares is the lowering, and that is what makes the text to be saved.
+        keep = environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS")
+        record = None if keep else program_index().find(key)
         if record is not None:
-            recalled = self._recall(layouts, record)
+            recalled = self._recall(layouts, key, record)
             if recalled is not None:
-                statistics.count("graphs_from_index")
                 return recalled
         started = time.perf_counter()
-        description = f"{self.name} of {len(layouts)} inputs"
-        metadata: dict[str, object] = {
-            "operator": self._model_name + " " + self.name if self._model_name else self.name,
-            "description": description,
+        names = argument_names([self._outline.placeholders[i] for i in self._outline.inputs], self.origin)
+        metadata: dict[str, Any] = {
+            "operator": self.name,
+            "model": self.model_name,
+            "function": self.origin.function,
+            "line": self.origin.line,
             "kind": "graph",
             "role": self.role,
             "operators": _operators(self.gm.graph),
-            "arguments": [_describe(layout) for layout in layouts],
+            "arguments": [[name, _describe(layout)] for name, layout in zip(names, layouts, strict=True)],
         }
+        readable = self.gm.print_readable(print_output=False, include_stride=True) if keep else ""
         program, increment = lower_to_program(self.gm, self._outline, layouts, self._held, self._held_names, metadata)
-        statistics.record_lowering(time.perf_counter() - started)
-        statistics.count("graphs_lowered")
-        done: Future[None] = Future()
+        lowering_seconds = time.perf_counter() - started
+        done: Future[CompiledNeff | None] = Future()
         if program is None:
-            program_index().add(key, {"neff": None})
+            record = {"neff": None}
+            program_index().add(key, record)
             done.set_result(None)
-            return _Prepared(layouts, 0, done, 0)
-        estimate = _estimate_us(program)
-        program_id = _C.new_program(description, estimate)
+            return _Prepared(layouts, 0, done, 0, key, record, lowering_seconds)
+        record = {"neff": "", "description": self.name, "random": increment, "estimate": _estimate_us(program)}
+        program_id = _C.new_program(self.name, record["estimate"], is_graph=True)
         device = _C.current_device()
 
         def compiled(future: Future[CompiledNeff]) -> None:
@@ -225,44 +246,47 @@ class CompiledGraph:
             neff = future.result()
             _C.program_ready(program_id, neff.data)
             _C.preload_program(program_id, device)
-            program_index().add(
-                key, {"neff": neff.key, "description": description, "random": increment, "estimate": estimate}
-            )
-            statistics.note_neff(neff)
-            done.set_result(None)
+            record["neff"] = neff.key
+            program_index().add(key, record)
+            done.set_result(neff)
+
+        def save(neff: CompiledNeff) -> None:
+            artifacts.save(program, neff.key, metadata, {"graph.txt": readable.encode(), "program.neff": neff.data})
 
         submit(program, kind="graph").add_done_callback(compiled)
-        return _Prepared(layouts, program_id, done, increment)
+        return _Prepared(layouts, program_id, done, increment, key, record, lowering_seconds, save if keep else None)
 
-    def _recall(self, layouts: list[InputLayout], record: dict[str, Any]) -> _Prepared | None:
-        done: Future[None] = Future()
+    def _recall(self, layouts: list[InputLayout], key: bytes, record: dict[str, Any]) -> _Prepared | None:
+        done: Future[CompiledNeff | None] = Future()
         if record["neff"] is None:
             done.set_result(None)
-            return _Prepared(layouts, 0, done, 0)
+            return _Prepared(layouts, 0, done, 0, key, record)
         neff = load(record["neff"])
         if neff is None:
             return None
-        program_id = _C.new_program(record["description"], record["estimate"])
+        program_id = _C.new_program(self.name, record["estimate"], is_graph=True)
         device = _C.current_device()
-        statistics.note_neff(neff)
 
         def load_model() -> None:
             _C.program_ready(program_id, neff.data)
             _C.preload_program(program_id, device)
-            done.set_result(None)
+            done.set_result(neff)
 
         def abandon() -> None:
             _C.program_failed(program_id, "the process ends")
             done.set_exception(CompilationError("the process ended before the program was loaded"))
 
         workers.submit(workers.Job(load_model, abandon))
-        return _Prepared(layouts, program_id, done, record["random"])
+        return _Prepared(layouts, program_id, done, record["random"], key, record)
 
     def _add(self, prepared: _Prepared) -> None:
         """Waits for the program. Raises CompilationError."""
         started = time.perf_counter()
-        prepared.future.result()
-        statistics.record_wait(self, time.perf_counter() - started)
+        neff = prepared.future.result()
+        statistics.record_graph(self, neff, prepared.lowering_seconds, time.perf_counter() - started)
+        if prepared.keep is not None and neff is not None:
+            prepared.keep(neff)
+        cache_artifacts.record(prepared.fingerprint, prepared.record, neff)
         returns = [None if r is None else tuple(r) for r in self._outline.returns]
         self._graph.add(
             prepared.program_id,
@@ -276,24 +300,28 @@ class CompiledGraph:
 
     # -- failures ----------------------------------------------------------------------------
 
-    def _compile_failed(self, error: CompilationError, tensors: list[torch.Tensor]) -> list[Any]:
-        if environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
+    def _compile_failed(self, error: CompilationError | LoweringError) -> None:
+        """Raises it, unless the graph may run eagerly. A failure is not kept: the next call tries again."""
+        if not environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
+            self._run_eagerly_because(error)
+        elif isinstance(error, CompilationError):
             raise NEFFCompilationError(str(error), error.reason, error.program_path) from error
+        else:
+            raise error
+
+    def _run_eagerly_because(self, error: Exception) -> None:
         _log.warning("%s did not compile and runs operator by operator: %s", self.name, error)
-        self._eager = True
-        return self._run_eagerly(tensors)
+        self._failure = error
 
-    def _run_eagerly(self, tensors: list[torch.Tensor]) -> list[Any]:
-        values: list[Any] = [node.meta.get("val") for node in self._outline.placeholders]
-        for position, tensor in zip(self._outline.inputs, tensors, strict=True):
-            values[position] = tensor
+    def _run_eagerly(self, arguments: list[Any]) -> list[Any]:
         with torch.no_grad():
-            return list(torch.fx.Interpreter(self.gm).run(*values))
+            return list(torch.fx.Interpreter(self.gm).run(*arguments))
 
 
-def _name(role: str) -> str:
+def _name(role: str, origin: Origin) -> str:
     compile_id = CompileContext.current_compile_id()
-    return f"graph {compile_id} ({role})" if compile_id is not None else f"graph ({role})"
+    name = f"graph {compile_id} ({role})" if compile_id is not None else f"graph ({role})"
+    return f"{name} of {origin.function}" if origin.function else name
 
 
 def _operators(graph: torch.fx.Graph) -> list[str]:
@@ -307,8 +335,12 @@ def _operators(graph: torch.fx.Graph) -> list[str]:
 
 
 def _describe(layout: InputLayout) -> str:
-    dtype = str(layout.dtype).removeprefix("torch.")
-    return f"{dtype}{list(layout.sizes)}"
+    text = f"{str(layout.dtype).removeprefix('torch.')}{list(layout.sizes)}"
+    if layout.scalar:
+        return text + " on the CPU"
+    if layout.strides != torch.empty(layout.sizes, device="meta").stride():
+        text += f" with strides {list(layout.strides)}"
+    return text + (" in a larger tensor" if layout.has_delta else "")
 
 
 def _differences(before: Sequence[InputLayout], now: Sequence[InputLayout]) -> str:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from torch._guards import CompileContext
 
+from ..compiler.reasons import changed_arguments
 from ..log import logger
-from .static_shapes import input_name
+from .origin import Origin
 
 _log = logger(__name__)
 
@@ -18,45 +17,41 @@ _log = logger(__name__)
 # up after `torch._dynamo.config.recompile_limit` (8).
 WARN_AFTER = 8
 
+_NO_INPUT = "no input differs (a Python value, a module or the mode of autograd does; TORCH_LOGS=recompiles tells)"
+
 # frame -> for every graph it gave, the inputs by name
 _seen: dict[int, list[dict[str, str]]] = {}
 
 
-def note(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Remembers a compile of the current frame; says what differs from the ones before."""
+def note(origin: Origin) -> None:
+    """Remembers a compile of the current frame; says what differs from the one before."""
     compile_id = CompileContext.current_compile_id()
     if compile_id is None or compile_id.frame_id is None:
         return
-    nodes = gm.graph.find_nodes(op="placeholder")
-    described = {input_name(node): _describe(value) for node, value in zip(nodes, inputs, strict=False)}
+    described = dict(origin.inputs)
     history = _seen.setdefault(compile_id.frame_id, [])
     if compile_id.frame_compile_id == 0:
         history.clear()
     if history:
-        _log.info("%s compiles again: %s", compile_id, _difference(history[-1], described))
+        reasons = changed_arguments(history[-1], described)
+        _log.info(
+            "%s (%s) is compiled again (graph %s): %s",
+            origin.function,
+            origin.line,
+            compile_id,
+            "; ".join(reasons) or _NO_INPUT,
+        )
     history.append(described)
     if len(history) == WARN_AFTER:
         _log.warning(
-            "one function has been compiled %d times (graph %s), each for other inputs: %s. Every new shape is a new "
+            "%s (%s) has been compiled %d times (graph %s), each time for other inputs: %s. Every new shape is a new "
             "program; pad to a few fixed shapes, or pass what varies as a tensor",
+            origin.function,
+            origin.line,
             len(history),
             compile_id,
             _variation(history),
         )
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        grad = ", requires_grad" if value.requires_grad else ""
-        return f"{dtype}{list(value.shape)} with strides {list(value.stride())}{grad}"
-    return repr(value)
-
-
-def _difference(before: dict[str, str], now: dict[str, str]) -> str:
-    changed = [f"{name} is {now[name]}, was {before[name]}" for name in now if before.get(name, now[name]) != now[name]]
-    new = [f"{name} is new" for name in now if name not in before]
-    return "; ".join(changed + new) or "no input differs (a Python value or a module does; TORCH_LOGS=recompiles tells)"
 
 
 def _variation(history: Sequence[dict[str, str]]) -> str:
@@ -66,4 +61,4 @@ def _variation(history: Sequence[dict[str, str]]) -> str:
         values = list(dict.fromkeys(inputs[name] for inputs in history if name in inputs))
         if len(values) > 1:
             parts.append(f"{name} was {', '.join(values)}")
-    return "; ".join(parts) or "no tensor differs (a Python value or a module does; TORCH_LOGS=recompiles tells)"
+    return "; ".join(parts) or _NO_INPUT

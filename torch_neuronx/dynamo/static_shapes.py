@@ -15,16 +15,19 @@ def specialize(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[
     Dynamo makes a size symbolic the second time it differs, unless `dynamic=False`. Asking a symbolic size for its
     value is what fixes it. Raises RuntimeError when the caller asked for dynamic shapes.
     """
-    if not any(_is_symbolic(value) for value in example_inputs):
-        return list(example_inputs)
-    if not torch._dynamo.config.assume_static_by_default:
-        raise RuntimeError(
-            'torch.compile(backend="neuron", dynamic=True): programs of a NeuronCore have static shapes'
-            + _varying(gm, example_inputs)
-            + ". Use dynamic=False: each shape is compiled once, and the compiled programs are kept on disk. Pad "
-            "inputs to a few fixed sizes if there are many."
-        )
-    return [_fixed(value) for value in example_inputs]
+    inputs = []
+    for node, value in zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True):
+        # The tensor itself has sizes; whether they are open, Dynamo's fake tensor of it says.
+        traced = node.meta.get("example_value")
+        traced = traced if isinstance(traced, torch.Tensor) else value
+        if not _is_symbolic(traced):
+            inputs.append(value)
+            continue
+        marked = getattr(value, "_dynamo_dynamic_indices", None)
+        if isinstance(traced, torch.Tensor) and (marked or not torch._dynamo.config.assume_static_by_default):
+            raise RuntimeError(_refusal(node, traced, value, marked))
+        inputs.append(_fixed(traced))
+    return inputs
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -54,14 +57,15 @@ def _fixed(value: Any) -> Any:
     return fixed.requires_grad_(value.requires_grad)
 
 
-def _varying(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> str:
-    """ "; dimension 0 of L['x'] is symbolic", for the first such input."""
-    for node, value in zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=False):
-        if isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt):
-                    return f", but dimension {dim} of {input_name(node)} (now {size.node.hint}) was left open"
-    return ""
+def _refusal(node: torch.fx.Node, traced: torch.Tensor, value: torch.Tensor, marked: set[int] | None) -> str:
+    (dim, *_) = marked or [d for d, size in enumerate(traced.shape) if isinstance(size, torch.SymInt)] or [0]
+    asked = "torch._dynamo.mark_dynamic" if marked else "dynamic=True"
+    remedy = "Do not mark it" if marked else "Use dynamic=False"
+    return (
+        f'torch.compile(backend="neuron"): {asked} leaves dimension {dim} of {input_name(node)} (now '
+        f"{value.shape[dim]}) open, but programs of a NeuronCore have static shapes. {remedy}: each shape is compiled "
+        "once, and the compiled programs are kept on disk. Pad inputs to a few fixed sizes if there are many."
+    )
 
 
 def input_name(node: torch.fx.Node) -> str:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ..log import logger
+from . import metric_tables
 
 if TYPE_CHECKING:
     from ..compiler import CompiledNeff
@@ -33,30 +34,38 @@ def get_model_name() -> str:
     return _model_name
 
 
-def count(name: str) -> None:
-    with _mutex:
-        _counts[name] += 1
-
-
-def record_lowering(seconds: float) -> None:
-    with _mutex:
-        _seconds["lowering_seconds"] += seconds
-
-
-def record_wait(graph: CompiledGraph, seconds: float) -> None:
-    """A program of `graph` is ready; its first call has waited `seconds` for it."""
+def record_graph(graph: CompiledGraph, neff: CompiledNeff | None, lowering_seconds: float, wait_seconds: float) -> None:
+    """A program of `graph` is ready; its first call has waited `wait_seconds` for it."""
+    compile_seconds = neff.compile_seconds if neff else 0.0
+    row = {
+        "model": graph.model_name,
+        "graph": graph.name,
+        "role": graph.role,
+        "line": graph.origin.line,
+        "source": "index" if not lowering_seconds else "compiler" if compile_seconds else "cache",
+        "lowering_seconds": lowering_seconds,
+        "compile_seconds": compile_seconds,
+        "wait_seconds": wait_seconds,
+        "neff": neff.key if neff else "",
+        "neff_bytes": len(neff.data) if neff else 0,
+    }
     with _mutex:
         _counts["graphs"] += 1
-        _seconds["wait_seconds"] += seconds
-        _graphs.append({"model": graph._model_name, "graph": graph.name, "role": graph.role, "wait_seconds": seconds})
+        _counts["graphs_lowered" if lowering_seconds else "graphs_from_index"] += 1
+        _seconds["lowering_seconds"] += lowering_seconds
+        _seconds["compile_seconds"] += compile_seconds
+        _seconds["wait_seconds"] += wait_seconds
+        _graphs.append(row)
+    metric_tables.append("graph_stats", row)
 
 
 def get_dynamo_metrics() -> dict[str, Any]:
     """What torch.compile(backend="neuron") has done in this process since `reset_dynamo_metrics`.
 
     graphs: programs that calls have waited for; graphs_lowered and graphs_from_index: how they came about;
-    lowering_seconds, wait_seconds: time in lowering, and in first calls that waited for a compile or a load;
-    per_graph: a dict for each, with its model name, name, role and wait.
+    lowering_seconds, compile_seconds, wait_seconds: time in lowering, in the compiler, and in first calls that
+    waited for a compile or a load; per_graph: a dict for each, with its model name, name, role, the line of its
+    function, the source of its program ("compiler", "cache" or "index"), its seconds, and key and size of its NEFF.
     """
     with _mutex:
         return {
@@ -64,6 +73,7 @@ def get_dynamo_metrics() -> dict[str, Any]:
             "graphs_lowered": _counts["graphs_lowered"],
             "graphs_from_index": _counts["graphs_from_index"],
             "lowering_seconds": _seconds["lowering_seconds"],
+            "compile_seconds": _seconds["compile_seconds"],
             "wait_seconds": _seconds["wait_seconds"],
             "per_graph": [dict(graph) for graph in _graphs],
         }
@@ -83,7 +93,3 @@ def warn_once(message: str) -> None:
             return
         _warned.add(message)
     _log.warning(message)
-
-
-def note_neff(neff: CompiledNeff) -> None:
-    """Lets `torch.compiler.save_cache_artifacts` carry the NEFF."""

@@ -23,8 +23,11 @@ from typing import Any
 from .. import environment
 from ..compiler.cache import NeffCache
 from ..compiler.directory import UntrustedError, check_directory, read_trusted
+from ..compiler.reasons import changed_arguments, changed_operators
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+# Operands and results that a line shows at most.
+_LONGEST_LIST = 6
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -41,9 +44,27 @@ class Entry:
         return str((self.manifest or {}).get("operator", "?"))
 
     @property
+    def model(self) -> str:
+        return str((self.manifest or {}).get("model", ""))
+
+    @property
     def signature(self) -> str:
         manifest = self.manifest or {}
-        return f"{', '.join(manifest.get('inputs', []))} -> {', '.join(manifest.get('outputs', []))}"
+        return f"{_shortened(manifest.get('inputs', []))} -> {_shortened(manifest.get('outputs', []))}"
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        """What two entries share that are compiles of the same thing: the function of a graph, or an operator."""
+        manifest = self.manifest or {}
+        if function := manifest.get("function"):
+            return function, str(manifest.get("role")), self.model
+        return (self.operator,)
+
+
+def _shortened(specs: list[str]) -> str:
+    if len(specs) <= _LONGEST_LIST:
+        return ", ".join(specs)
+    return f"{', '.join(specs[: _LONGEST_LIST - 1])}, … ({len(specs)})"
 
 
 def keys(directory: str) -> Iterator[str]:
@@ -114,21 +135,34 @@ def _megabytes(size: int) -> str:
     return f"{size / 2**20:.1f} MB"
 
 
+def _age(moment: float) -> str:
+    """ "5s", "12m", "3h", "40d": how long ago it was."""
+    seconds = max(0.0, time.time() - moment)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds / length)}{unit}"
+    return f"{int(seconds)}s"
+
+
 def list_entries(cache: NeffCache, options: argparse.Namespace) -> int:
     found = entries(cache)
+    if found:
+        print(f"{'KEY':<16}  {'AGE':>4}  {'USED':>4}  {'BYTES':>9}  {'COMPILED':>10}  PROGRAM")
     for entry in sorted(found, key=lambda entry: entry.used, reverse=True):
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        seconds = (entry.manifest or {}).get("compile_seconds", 0.0)
-        line = (
-            f"{entry.key[:16]}  {when}  {entry.size:>9}  {seconds * 1e3:>7.0f} ms  {entry.operator}  {entry.signature}"
+        if entry.problem or entry.manifest is None:
+            print(f"{entry.key[:16]}  damaged: {entry.problem}")
+            continue
+        name = f"{entry.model}: {entry.operator}" if entry.model else entry.operator
+        print(
+            f"{entry.key[:16]}  {_age(entry.manifest['created']):>4}  {_age(entry.used):>4}  {entry.size:>9}  "
+            f"{entry.manifest.get('compile_seconds', 0.0) * 1e3:>7.0f} ms  {name}  {entry.signature}"
         )
-        print(line if not entry.problem else f"{entry.key[:16]}  damaged: {entry.problem}")
     print(f"{len(found)} programs, {_megabytes(sum(entry.size for entry in found))} in {cache.directory}")
     return 0
 
 
 def explain(cache: NeffCache, options: argparse.Namespace) -> int:
-    """Why was this compiled? Shows what differs from entries of the same operator."""
+    """Why was this compiled? Shows what differs from entries of the same operator, or function."""
     found = entries(cache)
     chosen = [entry for entry in found if entry.key.startswith(options.key)]
     if len(chosen) != 1:
@@ -139,23 +173,29 @@ def explain(cache: NeffCache, options: argparse.Namespace) -> int:
         print(f"{entry.key} is damaged: {entry.problem}", file=sys.stderr)
         return 1
     print(f"key       {entry.key}")
-    for name in ("operator", "line", "inputs", "outputs", "compile_seconds"):
-        if name in entry.manifest:
-            print(f"{name:<9} {entry.manifest[name]}")
+    for name in ("operator", "model", "function", "line", "operators", "inputs", "outputs", "compile_seconds"):
+        if value := entry.manifest.get(name):
+            print(f"{name:<9} {', '.join(value) if isinstance(value, list) else value}")
+    print(f"size      {entry.size} bytes")
     print(f"created   {time.ctime(entry.manifest['created'])}")
+    print(f"used      {time.ctime(entry.used)}")
+    if arguments := entry.manifest.get("arguments"):
+        print("arguments")
+        for name, what in arguments:
+            print(f"  {name:<18} {what}")
     print("the key was made of")
     for label, digest, text in entry.manifest["parts"]:
         print(f"  {label:<18} {text or 'SHA-256 ' + digest}")
-    relatives = [other for other in found if other.manifest and other.operator == entry.operator and other is not entry]
+    relatives = [other for other in found if not other.problem and other.origin == entry.origin and other is not entry]
     if not relatives:
-        print(f"it is the only entry of {entry.operator}")
-    for other in relatives:
-        print(f"unlike {other.key[:16]} ({other.signature}): {', '.join(differences(entry, other)) or 'nothing'}")
+        print(f"it is the only entry of {entry.origin[0]}")
+    for other in sorted(relatives, key=lambda other: (other.manifest or {})["created"]):
+        print(f"unlike {other.key[:16]} ({other.signature}): {'; '.join(differences(entry, other)) or 'nothing'}")
     return 0
 
 
 def differences(entry: Entry, other: Entry) -> list[str]:
-    """What made the keys differ: parts, and of the program the operands and results."""
+    """What made the keys differ: parts, and of the program the arguments, or the operands and results."""
     assert entry.manifest and other.manifest
     theirs = {label: digest for label, digest, _ in other.manifest["parts"]}
     different = []
@@ -165,8 +205,14 @@ def differences(entry: Entry, other: Entry) -> list[str]:
         if label != "program":
             different.append(label)
             continue
+        reasons = changed_arguments(
+            dict(other.manifest.get("arguments", [])), dict(entry.manifest.get("arguments", []))
+        ) + changed_operators(other.manifest.get("operators", []), entry.manifest.get("operators", []))
+        if reasons:
+            different += reasons
+            continue
         sides = [side for side in ("inputs", "outputs") if entry.manifest.get(side) != other.manifest.get(side)]
-        different += sides or ["the program's text"]
+        different += sides or ["the program's text: a number or a flag that is part of it"]
     return different
 
 
