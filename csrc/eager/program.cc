@@ -28,7 +28,7 @@ class SlotNames {
 
  private:
   std::string prefix_;
-  std::array<std::string, 64> names_;
+  std::array<std::string, 1024> names_;  // short ones lie within
 };
 
 const char* input_name(size_t index) {

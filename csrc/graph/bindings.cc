@@ -20,15 +20,10 @@ Sizes to_sizes(const py::handle& sequence) {
   return sizes;
 }
 
-std::vector<at::Tensor> to_tensors(const py::list& list) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(list.size());
-  for (const py::handle item : list) {
-    TORCH_CHECK_TYPE(THPVariable_Check(item.ptr()), "a compiled graph takes tensors, got ",
-                     py::str(py::type::of(item)).cast<std::string>());
-    tensors.push_back(THPVariable_Unpack(item.ptr()));
-  }
-  return tensors;
+const at::Tensor& unpack(PyObject* object) {
+  TORCH_CHECK_TYPE(THPVariable_Check(object), "a compiled graph takes tensors, got ",
+                   py::str(py::type::of(py::handle(object))).cast<std::string>());
+  return THPVariable_Unpack(object);
 }
 
 // What Python says of a program: see torch_neuronx.dynamo.graph.
@@ -39,7 +34,7 @@ std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inpu
   program->program = reinterpret_cast<Program*>(address);
   program->random_increment = random_increment;
   program->operators = std::move(operators);
-  program->constants = to_tensors(constants);
+  for (const py::handle item : constants) program->constants.push_back(unpack(item.ptr()));
   for (const py::handle item : inputs) {
     const auto described = py::cast<py::tuple>(item);
     GraphInput input;
@@ -85,15 +80,20 @@ std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inpu
 py::object call(const Graph& graph, const py::list& arguments) {
   TORCH_CHECK_VALUE(arguments.size() == graph.input_count(), graph.name(), ": expected ", graph.input_count(),
                     " inputs, got ", arguments.size());
-  const std::vector<at::Tensor> tensors = to_tensors(arguments);
+  // Keeps the inputs alive, whatever becomes of the list while other threads run.
+  const auto held = py::reinterpret_steal<py::tuple>(PyList_AsTuple(arguments.ptr()));
+  c10::SmallVector<const at::Tensor*, 64> tensors;
+  tensors.reserve(held.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    tensors.push_back(&unpack(PyTuple_GET_ITEM(held.ptr(), static_cast<Py_ssize_t>(i))));
+  }
+  c10::SmallVector<Operand, 8> operands;
+  c10::DeviceIndex device = -1;
+  const GraphProgram* program = graph.match(tensors, operands, device);
   std::vector<at::Tensor> returned;
-  const GraphProgram* program;
-  {
-    py::gil_scoped_release released;
-    c10::SmallVector<Operand, 8> operands;
-    c10::DeviceIndex device = -1;
-    program = graph.match(tensors, operands, device);
-    if (program) returned = graph.launch(*program, tensors, operands, device);
+  if (program) {
+    py::gil_scoped_release released;  // a full queue runs launches, which may wait for a compile thread
+    returned = graph.launch(*program, tensors, operands, device);
   }
   if (!program) return py::none();
   py::list results(returned.size());
@@ -103,7 +103,7 @@ py::object call(const Graph& graph, const py::list& arguments) {
     if (described.source == GraphReturn::Source::None) {
       object = Py_NewRef(Py_None);
     } else if (described.source == GraphReturn::Source::Input && !described.view) {
-      object = Py_NewRef(PyList_GET_ITEM(arguments.ptr(), described.index));
+      object = Py_NewRef(PyTuple_GET_ITEM(held.ptr(), described.index));
     } else {
       object = THPVariable_Wrap(std::move(returned[i]));
       if (!object) throw py::error_already_set();
@@ -130,8 +130,7 @@ void register_graph_bindings(PyObject* module) {
   m.def("executed_graph_operators", &executed_graph_operators);
   m.def("clear_graph_operator_log", &clear_graph_operator_log);
   m.def("view_operand", [](const py::handle& tensor) {
-    TORCH_CHECK_TYPE(THPVariable_Check(tensor.ptr()), "expected a tensor");
-    const GraphInput input = describe_input(THPVariable_Unpack(tensor.ptr()));
+    const GraphInput input = describe_input(unpack(tensor.ptr()));
     return py::make_tuple(input.scalar, input.window, input.has_delta);
   });
 }

@@ -131,9 +131,10 @@ GraphInput describe_input(const at::Tensor& tensor) {
   return input;
 }
 
-const GraphProgram* Graph::match(const std::vector<at::Tensor>& tensors, c10::SmallVector<Operand, 8>& operands,
+const GraphProgram* Graph::match(Tensors tensors, c10::SmallVector<Operand, 8>& operands,
                                  c10::DeviceIndex& device) const {
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor* input : tensors) {
+    const at::Tensor& tensor = *input;
     if (tensor.device().type() != kNeuron) {
       TORCH_CHECK(is_scalar(tensor), name_, ": an input of shape ", tensor.sizes(), " is on ", tensor.device(),
                   ", not on the neuron device; move it with .to(\"neuron\")");
@@ -147,8 +148,9 @@ const GraphProgram* Graph::match(const std::vector<at::Tensor>& tensors, c10::Sm
   if (device < 0) device = current_device();
   const auto suits = [&](const GraphProgram& program) {
     operands.clear();
+    operands.reserve(tensors.size() + program.constants.size() + 2);
     for (size_t i = 0; i < tensors.size(); ++i) {
-      if (!append_operands(tensors[i], program.inputs[i], operands)) return false;
+      if (!append_operands(*tensors[i], program.inputs[i], operands)) return false;
     }
     return true;
   };
@@ -171,7 +173,7 @@ const GraphProgram* Graph::add(std::unique_ptr<GraphProgram> program) {
   return programs_.back().get();
 }
 
-std::vector<at::Tensor> Graph::launch(const GraphProgram& program, const std::vector<at::Tensor>& tensors,
+std::vector<at::Tensor> Graph::launch(const GraphProgram& program, Tensors tensors,
                                       c10::SmallVector<Operand, 8>& operands, c10::DeviceIndex device) const {
   const CurrentOperator named(name_.c_str());
   OperatorLog& log = operator_log();
@@ -222,7 +224,7 @@ std::vector<at::Tensor> Graph::launch(const GraphProgram& program, const std::ve
     const GraphReturn& described = program.returns[i];
     if (described.source == GraphReturn::Source::None) continue;
     const auto index = static_cast<size_t>(described.index);
-    const at::Tensor& source = described.source == GraphReturn::Source::Input ? tensors[index] : fresh[index];
+    const at::Tensor& source = described.source == GraphReturn::Source::Input ? *tensors[index] : fresh[index];
     returned[i] = described.view ? view_of(source, described) : source;
   }
   return returned;

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include "../device/launch_queue.h"
@@ -16,6 +17,8 @@
 namespace neuron {
 
 using Sizes = c10::SmallVector<int64_t, 5>;
+// The inputs of a call. The caller keeps them alive.
+using Tensors = c10::ArrayRef<const at::Tensor*>;
 
 // What a program was compiled for, of one input of the graph.
 struct GraphInput {
@@ -63,12 +66,11 @@ class Graph {
   Graph(std::string name, size_t input_count) : name_(std::move(name)), input_count_(input_count) {}
 
   // The program that suits `tensors`, null if there is none yet; fills the operands of its launch.
-  const GraphProgram* match(const std::vector<at::Tensor>& tensors, c10::SmallVector<Operand, 8>& operands,
-                            c10::DeviceIndex& device) const;
+  const GraphProgram* match(Tensors tensors, c10::SmallVector<Operand, 8>& operands, c10::DeviceIndex& device) const;
   const GraphProgram* add(std::unique_ptr<GraphProgram> program);
   // Allocates the results, enqueues the launch, and returns what the graph returns (undefined: None).
-  std::vector<at::Tensor> launch(const GraphProgram& program, const std::vector<at::Tensor>& tensors,
-                                 c10::SmallVector<Operand, 8>& operands, c10::DeviceIndex device) const;
+  std::vector<at::Tensor> launch(const GraphProgram& program, Tensors tensors, c10::SmallVector<Operand, 8>& operands,
+                                 c10::DeviceIndex device) const;
 
   const std::string& name() const { return name_; }
   size_t input_count() const { return input_count_; }
