@@ -15,19 +15,40 @@ def specialize(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[
     Dynamo makes a size symbolic the second time it differs, unless `dynamic=False`. Asking a symbolic size for its
     value is what fixes it. Raises RuntimeError when the caller asked for dynamic shapes.
     """
-    inputs = []
-    for node, value in zip(gm.graph.find_nodes(op="placeholder"), example_inputs, strict=True):
-        # The tensor itself has sizes; whether they are open, Dynamo's fake tensor of it says.
-        traced = node.meta.get("example_value")
-        traced = traced if isinstance(traced, torch.Tensor) else value
-        if not _is_symbolic(traced):
-            inputs.append(value)
-            continue
-        marked = getattr(value, "_dynamo_dynamic_indices", None)
-        if isinstance(traced, torch.Tensor) and (marked or not torch._dynamo.config.assume_static_by_default):
-            raise RuntimeError(_refusal(node, traced, value, marked))
-        inputs.append(_fixed(traced))
-    return inputs
+    nodes = gm.graph.find_nodes(op="placeholder")
+    # The tensor itself has sizes; whether they are open, Dynamo's fake tensor of it says.
+    examples = [node.meta.get("example_value") for node in nodes]
+    traced = [t if isinstance(t, torch.Tensor) else v for t, v in zip(examples, example_inputs, strict=True)]
+    memories: dict[int, _Memory] = {}
+    for node, fake, value in zip(nodes, traced, example_inputs, strict=True):
+        if isinstance(fake, torch.Tensor) and _is_symbolic(fake):
+            marked = getattr(value, "_dynamo_dynamic_indices", None)
+            if marked or not torch._dynamo.config.assume_static_by_default:
+                raise RuntimeError(_refusal(node, fake, value, marked))
+            if _storage(value) not in memories:
+                memories[_storage(value)] = _Memory(fake, int(value.untyped_storage().nbytes()))
+    return [_fixed(fake, value, memories) for fake, value in zip(traced, example_inputs, strict=True)]
+
+
+class _Memory:
+    """Fake memory of a fixed size. AOTAutograd knows tensors that share memory by their storage and base."""
+
+    def __init__(self, fake: Any, nbytes: int):
+        self.fake_mode = fake.fake_mode
+        with self.fake_mode:
+            self._bytes = torch.empty(nbytes, dtype=torch.uint8, device=fake.device)
+        self._typed: dict[torch.dtype, torch.Tensor] = {}
+
+    def tensor(self, dtype: torch.dtype, sizes: list[int], strides: list[int], offset: int) -> torch.Tensor:
+        with self.fake_mode:
+            if dtype not in self._typed:
+                elements = self._bytes.numel() // dtype.itemsize
+                self._typed[dtype] = self._bytes[: elements * dtype.itemsize].view(dtype)
+            return torch.as_strided(self._typed[dtype], sizes, strides, offset)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -36,22 +57,19 @@ def _is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def _fixed(value: Any) -> Any:
-    if not _is_symbolic(value):
+def _fixed(traced: Any, value: Any, memories: dict[int, _Memory]) -> Any:
+    """`value` with integers. memories: by storage, for tensors with open sizes and for those that share theirs."""
+    if isinstance(traced, torch.SymInt):
+        return int(traced)
+    if isinstance(traced, torch.SymFloat):
+        return float(traced)
+    if isinstance(traced, torch.SymBool):
+        return bool(traced)
+    if not isinstance(traced, torch.Tensor) or _storage(value) not in memories:
         return value
-    if isinstance(value, torch.SymInt):
-        return int(value)
-    if isinstance(value, torch.SymFloat):
-        return float(value)
-    if isinstance(value, torch.SymBool):
-        return bool(value)
-    sizes = [int(n) for n in value.shape]
-    strides = [int(n) for n in value.stride()]
-    offset = int(value.storage_offset())
-    storage_elements = int(value.untyped_storage().nbytes()) // value.element_size()
-    with value.fake_mode:
-        memory = torch.empty(storage_elements, dtype=value.dtype, device=value.device)
-        fixed = torch.as_strided(memory, sizes, strides, offset)
+    sizes, strides = [int(n) for n in traced.shape], [int(n) for n in traced.stride()]
+    # Where in its memory a tensor begins is no part of a program: asking the fake tensor would guard it.
+    fixed = memories[_storage(value)].tensor(traced.dtype, sizes, strides, int(value.storage_offset()))
     if isinstance(value, torch.nn.Parameter):
         fixed = torch.nn.Parameter(fixed, value.requires_grad)
     return fixed.requires_grad_(value.requires_grad)
