@@ -268,3 +268,21 @@ def test_an_execution_error_of_a_backward_pass():
     with pytest.raises(NEFFExecutionError):
         compiled(function)(x, torch.tensor([7], device="neuron")).backward()
         torch.neuron.synchronize()
+
+
+def test_blocking_launches_raise_at_the_call(run_python):
+    run_python(
+        """
+        import torch
+        from torch_neuronx.neuron_dynamo_backend import NEFFExecutionError
+        x, index = torch.ones(4, device="neuron"), torch.tensor([7], device="neuron")
+        function = torch.compile(lambda x, index: x.index_select(0, index) + 1, backend="neuron", dynamic=False)
+        try:
+            function(x, index)
+        except NEFFExecutionError as error:
+            assert isinstance(error, RuntimeError) and "index 7" in str(error), error
+        else:
+            raise SystemExit("no error")
+        """,
+        NEURON_LAUNCH_BLOCKING="1",
+    )

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "../eager/python_values.h"
@@ -121,7 +122,7 @@ void register_graph_bindings(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   py::class_<Graph>(m, "Graph")
       .def(py::init<std::string, size_t>(), py::arg("name"), py::arg("input_count"))
-      .def("__call__", &call)
+      .def("__call__", torch::wrap_pybind_function(&call))
       .def("add", [](Graph& graph, uintptr_t program, const py::list& inputs, const py::list& outputs,
                      const py::list& returns, const py::list& constants, uint64_t random_increment,
                      std::vector<std::string> operators) {
