@@ -114,6 +114,7 @@ def test_each_shape_compiles_once_and_no_graph_is_dynamic(messages):
     assert len(get_dynamo_metrics()["per_graph"]) == 3
     assert messages.count("L['x'] is float32[4], was float32[3]")
     assert messages.count("L['x'] is float32[5], was float32[4]")
+    assert not messages.count("size()")
 
 
 def test_sizes_that_are_computed_with_stay_integers():

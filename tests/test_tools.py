@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_neuronx import environment, metrics
+from torch_neuronx import environment, log, metrics
 from torch_neuronx.compiler.cache import NeffCache, describe_parts, key_of
 from torch_neuronx.tools import neuron_cache, neuron_ls
 
@@ -157,6 +158,22 @@ def test_nonsense_in_the_environment_names_the_variable(monkeypatch: pytest.Monk
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT", "soon")
     with pytest.raises(ValueError, match="TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT is 'soon'"):
         environment.get("TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT")
+
+
+@pytest.mark.parametrize("level, shown", [("1", ""), ("2", "a reason\n")])
+def test_the_log_level_shows_more_without_any_setup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, shown: str
+) -> None:
+    root = logging.getLogger("torch_neuronx")
+    monkeypatch.setenv("TORCH_NEURONX_LOG_LEVEL", level)
+    monkeypatch.setattr(root, "handlers", [])
+    before = root.level
+    root.setLevel(logging.NOTSET)
+    try:
+        log.logger("torch_neuronx.test").info("a reason")
+    finally:
+        root.setLevel(before)
+    assert capsys.readouterr().err == shown
 
 
 @pytest.mark.parametrize("text, level", [("", None), ("-O2", 2), ("O3", 3), ("1", 1)])

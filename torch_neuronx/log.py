@@ -10,9 +10,20 @@ from . import environment
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 
+class _Stderr(logging.StreamHandler):
+    """For a program that has set up no logging: Python itself would show it warnings and errors only."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
 def logger(name: str) -> logging.Logger:
     """The logger `name`, a child of "torch_neuronx"."""
     root = logging.getLogger("torch_neuronx")
     if root.level == logging.NOTSET:
-        root.setLevel(_LEVELS[environment.get("TORCH_NEURONX_LOG_LEVEL")])
+        level = _LEVELS[environment.get("TORCH_NEURONX_LOG_LEVEL")]
+        root.setLevel(level)
+        if level < logging.WARNING:
+            root.addHandler(_Stderr())
     return logging.getLogger(name)

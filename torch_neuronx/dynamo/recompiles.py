@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torch._guards import CompileContext
@@ -19,6 +20,8 @@ WARN_AFTER = 8
 
 _NO_INPUT = "no input differs (a Python value, a module or the mode of autograd does; TORCH_LOGS=recompiles tells)"
 
+_OF_A_TENSOR = re.compile(r"\.(size|stride|storage_offset)\(\)(\[\d+\])?$")
+
 # frame -> for every graph it gave, the inputs by name
 _seen: dict[int, list[dict[str, str]]] = {}
 
@@ -28,7 +31,8 @@ def note(origin: Origin) -> None:
     compile_id = CompileContext.current_compile_id()
     if compile_id is None or compile_id.frame_id is None:
         return
-    described = dict(origin.inputs)
+    # The sizes of a tensor that Dynamo had left open are inputs of their own; the tensor itself tells them.
+    described = {name: what for name, what in origin.inputs if not _OF_A_TENSOR.search(name)}
     history = _seen.setdefault(compile_id.frame_id, [])
     if compile_id.frame_compile_id == 0:
         history.clear()
