@@ -105,7 +105,7 @@ class LaunchQueue {
   void report(ReportedError error);
   void work();
 
-  void wake();
+  void request(uint64_t sequence);
 
   static constexpr uint64_t kSlots = 1024;
 
@@ -115,7 +115,8 @@ class LaunchQueue {
   std::atomic<bool> driven_{false};  // some thread runs launches now
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
-  double pending_us_ = 0;  // of what is enqueued since the worker was last woken; producers' lock
+  std::atomic<uint64_t> requested_{0};  // what the worker is to run; the rest waits for company or for a caller
+  double pending_us_ = 0;               // of what is enqueued since the worker was last woken; producers' lock
   std::atomic<uint32_t> wakeups_{0};
   std::atomic<bool> sleeping_{false};
   std::atomic<uint32_t> waiters_{0};
