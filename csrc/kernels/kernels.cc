@@ -42,6 +42,7 @@ const HostKernel kKernels[] = {
     {"neuron.convolution_backward", &convolution_backward, &always},
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
     {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
+    {"neuron.log_softmax", &log_softmax, &always},
     {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
     {"neuron.pointwise", &pointwise, &always},
 };

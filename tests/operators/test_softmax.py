@@ -26,6 +26,15 @@ def masked(dtype: torch.dtype) -> torch.Tensor:
     return x
 
 
+def large(dtype: torch.dtype) -> torch.Tensor:
+    """Enough for the host kernel; a row with every special value, and one of -inf."""
+    x = sample(5, 2**18, dtype=dtype)
+    x[0, :5] = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan])
+    x[1] = -math.inf
+    x[2, ::2] = -math.inf
+    return x
+
+
 def on(make, op, *args, dtypes=FULL, id="", layouts=(), **options) -> Case:
     return Case(op, lambda dtype: ((make(dtype), *args), {}), dtypes, id, layouts=layouts, **options)
 
@@ -45,6 +54,7 @@ CASES = [
         for op in (aten._softmax.default, aten._log_softmax.default)
     ),
     *(on(special, op, 1, False, id="special") for op in (aten._softmax.default, aten._log_softmax.default)),
+    *(on(large, aten._log_softmax.default, dim, False, dtypes=FULL[:1], id=f"large{dim}") for dim in (-1, 0)),
     *(on(masked, op, 1, False, id="masked") for op in (aten._softmax.default, aten._log_softmax.default)),
     *(
         on(lambda d: sample(dtype=d), op, 0, False, id="0-dim")

@@ -90,6 +90,7 @@ class Builder(Elementwise, Structured):
         self._aliases: dict[int, int] = {}
         self._names = 0
         self._constants: dict[tuple, Value] = {}
+        self.converted: set[str] = set()  # names of casts
         # What each transposed value was before, for rules that can read it as it lies: (operand, permutation).
         self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
         self._random: tuple[Value, Value] | None = None

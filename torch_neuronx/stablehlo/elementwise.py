@@ -102,7 +102,13 @@ class Elementwise:
         if x.dtype.is_floating_point and not dtype.is_floating_point and not dtype.is_complex and dtype.itemsize < 4:
             # Through int32, whose low bits remain, as processors do it; the direct conversion saturates.
             x = self.op("convert", [x], x.shape, torch.int32)
-        return self.op("convert", [x], x.shape, dtype)
+        result = self.op("convert", [x], x.shape, dtype)
+        self.converted.add(result.name)
+        return result
+
+    def is_converted(self: Builder, x: Value) -> bool:
+        """Whether `x` is a cast of something, which the compiler folds into what reads it."""
+        return x.name in self.converted
 
     def bitcast_convert(self: Builder, x: Value, dtype: torch.dtype, shape: Sequence[int] | None = None) -> Value:
         return self.op("bitcast_convert", [x], x.shape if shape is None else shape, dtype)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax, its logarithm and their gradients, computed in float32 for half types."""
+"""Softmax, its logarithm and their gradients, computed in float32 for half types.
+
+Host kernel `neuron.log_softmax` (see `Builder.composite`): of float32, along the last dimension.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,20 @@ def softmax(b: Builder, x: Value, dims: list[int]) -> Value:
     return b.divide(weights, b.reduce(weights, dims, "add", keepdim=True))
 
 
+# Numbers from which on the host kernel is faster: a vocabulary's scores, which XLA passes over three times.
+_LARGE = 2**20
+
+
 def log_softmax(b: Builder, x: Value, dims: list[int]) -> Value:
-    shifted = b.subtract(x, b.reduce(x, dims, "maximum_number", keepdim=True))
-    return b.subtract(shifted, b.log(b.reduce(b.exponential(shifted), dims, "add", keepdim=True)))
+    def decomposition(x: Value) -> Value:
+        shifted = b.subtract(x, b.reduce(x, dims, "maximum_number", keepdim=True))
+        return b.subtract(shifted, b.log(b.reduce(b.exponential(shifted), dims, "add", keepdim=True)))
+
+    # XLA reads half-type numbers where they are; for the kernel they would be widened in memory first.
+    serves = x.dtype == torch.float32 and dims == [x.ndim - 1] and not b.is_converted(x)
+    if not serves or x.numel < _LARGE:
+        return decomposition(x)
+    return b.composite("neuron.log_softmax", [x], [(x.shape, x.dtype)], decomposition)[0]
 
 
 @lowers(aten._softmax.default)
