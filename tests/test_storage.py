@@ -122,6 +122,20 @@ def test_module_moves_as_a_whole():
     assert {p.device.type for p in copy.deepcopy(module).neuron().parameters()} == {"neuron"}
 
 
+def test_parameters_keep_their_identity():
+    """Shared weights stay shared when a module moves, and an optimizer made before still holds them."""
+    first, second = torch.nn.Linear(3, 3, bias=False), torch.nn.Linear(3, 3, bias=False)
+    second.weight = first.weight
+    weight, value = first.weight, first.weight.detach().clone()
+    weight.grad = torch.ones(3, 3)
+    model = torch.nn.Sequential(first, second)
+    for device in ("neuron", "cpu"):
+        model.to(device)
+        assert first.weight is weight and second.weight is weight
+        assert weight.device.type == device and weight.grad.device.type == device
+        assert weight.detach().cpu().equal(value)
+
+
 def test_empty_tensors_have_no_memory():
     before = torch.neuron.memory_allocated()
     device = torch.empty(0, 5, device="neuron")

@@ -51,6 +51,15 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   return value;
 }
 
+// Whether `self.data = from` is allowed. PyTorch's own answer knows the devices that it ships; without this one,
+// Module.to() would make new parameters, which unties shared weights and leaves optimizers with the old ones.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto dense = [](const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_privateuseone());
+  };
+  return dense(self) && dense(from);
+}
+
 void record_stream(at::Tensor&, c10::Stream) {}  // all streams of a device share one queue
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -74,6 +83,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("equal", &equal);
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("record_stream", &record_stream);
+  m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace
