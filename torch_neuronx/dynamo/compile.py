@@ -26,6 +26,7 @@ from .fingerprint import fingerprint
 from .origin import Origin, argument_names
 from .outline import host_update_function, is_cpu_number, outline_of
 from .program import InputLayout, layout_of_input, lower_to_program
+from .streams import take_stream_operators
 
 _log = logger(__name__)
 
@@ -70,9 +71,10 @@ class CompiledGraph:
         self.role = role
         self.origin = origin
         self.model_name = statistics.get_model_name()
+        self._stream_calls = take_stream_operators(gm)
         self._outline = outline_of(gm.graph)
         held = {node.target: attribute_of(node) for node in gm.graph.find_nodes(op="get_attr")}
-        held = {name: t for name, t in held.items() if t.device.type != "cpu" or t.numel() > _LARGEST_CONSTANT}
+        held = {name: tensor for name, tensor in held.items() if _is_operand(tensor)}
         self._held_names = list(held)
         self._held = [tensor.detach().to("neuron").contiguous() for tensor in held.values()]
         self._graph = _C.Graph(self.name, len(self._outline.inputs))
@@ -82,6 +84,7 @@ class CompiledGraph:
             or self._outline.host_returns
             or self._outline.values_returned
             or self._outline.host_updates
+            or self._stream_calls
         )
         self._host_update = host_update_function(self._outline)
         self._mutex = threading.Lock()
@@ -111,6 +114,8 @@ class CompiledGraph:
             if error is not self._failure:
                 self._compile_failed(error)
             results = self._run_eagerly(arguments)
+            for call in self._stream_calls:
+                call()
         arguments.clear()
         return results
 
@@ -151,7 +156,7 @@ class CompiledGraph:
         return result
 
     def _call_with_host(self, arguments: list[Any]) -> list[Any]:
-        """A graph with inputs or results on the CPU, or that are no tensors."""
+        """A graph with inputs or results on the CPU, or that are no tensors, or with something for the host to do."""
         outline = self._outline
         tensors = [arguments[i] for i in outline.inputs]
         numbers = [tensor for tensor in tensors if is_cpu_number(tensor)]
@@ -179,6 +184,8 @@ class CompiledGraph:
                     results[position] = results[position].cpu()
         for position, value in outline.values_returned.items():
             results[position] = value
+        for call in self._stream_calls:
+            call()
         arguments.clear()
         return results
 
@@ -316,6 +323,11 @@ class CompiledGraph:
     def _run_eagerly(self, arguments: list[Any]) -> list[Any]:
         with torch.no_grad():
             return list(torch.fx.Interpreter(self.gm).run(*arguments))
+
+
+def _is_operand(constant: torch.Tensor) -> bool:
+    """Whether a tensor that the graph holds is handed over at the launch. One without elements has no memory."""
+    return constant.numel() > 0 and (constant.device.type != "cpu" or constant.numel() > _LARGEST_CONSTANT)
 
 
 def _name(role: str, origin: Origin) -> str:
