@@ -2,6 +2,7 @@
 """Paints an image with FLUX.2 klein on the neuron device.
 
     python examples/flux2_klein.py tiny
+    python examples/flux2_klein.py tiny --mode compile
     python examples/flux2_klein.py PATH-OR-NAME --height 1024 --width 1024 --prompt "A cat holding a sign"
 
 `tiny` is a small model with random weights, made on the first run in checkpoints/.
@@ -33,12 +34,14 @@ def load(model: str, dtype: torch.dtype) -> Flux2KleinPipeline:
 
 
 def prepare(pipe: Flux2KleinPipeline, mode: str) -> None:
-    """eager: every operation is compiled when it first runs. compile: the transformer is one graph.
-    blocks: a repeated block of the transformer is one graph, compiled once."""
+    """eager: every operation is compiled when it first runs. compile: the transformer is one graph, and so is the
+    decoder of the VAE. blocks: a repeated block of the transformer is one graph, compiled once."""
     if mode == "compile":
         pipe.transformer.compile(backend="neuron", fullgraph=True, dynamic=False)
     elif mode == "blocks":
         pipe.transformer.compile_repeated_blocks(backend="neuron", fullgraph=True, dynamic=False)
+    if mode != "eager":
+        pipe.vae.decoder.compile(backend="neuron", fullgraph=True, dynamic=False)
 
 
 def report(device: str) -> None:

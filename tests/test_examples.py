@@ -55,6 +55,13 @@ def test_flux2_klein_makes_its_checkpoint_and_an_image(tmp_path: Path) -> None:
     assert "programs compiled: 0" in output
 
 
+def test_flux2_klein_compiled(directory: Path) -> None:
+    script = str(EXAMPLES / "flux2_klein.py")
+    small = ["--height", "64", "--width", "64", "--steps", "2", "--output", "compiled.png"]
+    assert "wrote compiled.png" in run(directory, script, "tiny", "--mode", "blocks", "--repeat", "1", *small)
+    check_image(directory / "compiled.png", 64)
+
+
 def test_the_same_seed_makes_the_same_checkpoint(directory: Path) -> None:
     from safetensors.torch import load_file
 
