@@ -97,7 +97,7 @@ def sdxl_unet():
         use_linear_projection=True,
         addition_embed_type="text_time",
         addition_time_embed_dim=8,
-        transformer_layers_per_block=(1, 2),
+        transformer_layers_per_block=(1, 1),
         projection_class_embeddings_input_dim=64,
         cross_attention_dim=24,
     )
