@@ -133,20 +133,15 @@ def test_the_same_call_compiles_nothing(neuron_bf16: Paint) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, compiled",
-    [
-        ({"prompt": "The moon over a quiet city"}, 0),
-        ({"seed": 7}, 0),
-        # The scheduler scales and extends its list of sigmas on the device: two operators of another length.
-        ({"steps": STEPS + 1}, 2),
-    ],
-    ids=["prompt", "seed", "steps"],
+    "change",
+    [{"prompt": "The moon over a quiet city"}, {"seed": 7}, {"steps": STEPS + 1}, {"steps": 1}],
+    ids=["prompt", "seed", "more steps", "one step"],
 )
-def test_another_call_of_the_same_size_compiles_nothing(neuron_bf16: Paint, change: dict, compiled: int) -> None:
+def test_another_call_of_the_same_size_compiles_nothing(neuron_bf16: Paint, change: dict) -> None:
     first = neuron_bf16()
     before = programs()
     other = neuron_bf16(**change)
-    assert programs() - before <= compiled
+    assert programs() == before
     assert np.abs(other - first).max() > 0.01
 
 

@@ -21,7 +21,7 @@ void register_eager_bindings(PyObject* module) {
   using namespace neuron;
   auto m = py::reinterpret_borrow<py::module_>(module);
   m.def("register_operator", &register_operator, py::arg("name"), py::arg("log_name"), py::arg("statics"),
-        py::arg("updated"), py::arg("written"), py::arg("whole"), py::arg("with_kernel"));
+        py::arg("updated"), py::arg("written"), py::arg("whole"), py::arg("with_kernel"), py::arg("lengths"));
   m.def("ensure_operators_registered", &ensure_operators_registered);
   m.def("register_fallback", &register_fallback);
   m.def(

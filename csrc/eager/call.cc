@@ -7,13 +7,27 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/StringUtil.h>
 
+#include "../device/block.h"
 #include "../device/current_device.h"
 
 namespace neuron {
 namespace {
 
 // First word of each argument's part of the key: what kind of argument follows.
-enum class Tag : uint64_t { None = 1, Tensor, CpuScalar, Number, Int, Bool, Double, Complex, List, String, Placement };
+enum class Tag : uint64_t {
+  None = 1,
+  Tensor,
+  Lanes,
+  CpuScalar,
+  Number,
+  Int,
+  Bool,
+  Double,
+  Complex,
+  List,
+  String,
+  Placement,
+};
 
 constexpr uint64_t word(Tag tag, uint64_t a = 0, uint64_t b = 0) {
   return static_cast<uint64_t>(tag) << 56 | a << 40 | b;
@@ -33,6 +47,7 @@ Call::Call(const OperatorEntry& entry, const c10::IValue* arguments, std::vector
   const at::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
   key.push_back(static_cast<uint64_t>(default_dtype));
   double_precision_ = default_dtype == at::kDouble;
+  if (entry.lengths() != Lengths::Exact) lengths = length_class(entry, arguments);
   const auto& described = entry.arguments();
   for (size_t i = 0; i < described.size(); ++i) add_argument(described[i], arguments[i], static_cast<int>(i));
   if (!double_operands_.empty() && !double_precision_) finish_doubles();
@@ -126,7 +141,30 @@ void Call::add_tensor(const at::Tensor& tensor, Role role, int index, int elemen
                 static_cast<int>(device), " and ", tensor.device());
   }
   if (tensor.scalar_type() == at::kDouble || tensor.scalar_type() == at::kComplexDouble) double_precision_ = true;
-  add_view(tensor, role, index, element);
+  if (lengths.lanes > 0 && tensor.dim() == 1) {
+    add_lanes(tensor, index, element);
+  } else {
+    add_view(tensor, role, index, element);
+  }
+}
+
+// The lanes follow from the dtypes: the key needs neither them nor the length.
+void Call::add_lanes(const at::Tensor& tensor, int index, int element) {
+  key.push_back(word(Tag::Lanes, static_cast<uint64_t>(tensor.scalar_type())));
+  Operand memory;
+  memory.block = block_of(tensor);
+  memory.offset = byte_offset(tensor);
+  memory.bytes = static_cast<size_t>(lengths.lanes) * tensor.itemsize();
+  operands.push_back(memory);
+  if (infos_) {
+    infos_->push_back({OperandInfo::Kind::Window, index, element, lengths.lanes, false, ScalarKind::None, false});
+  }
+  if (entry_.lengths() != Lengths::Each) return;
+  Operand length;
+  length.scalar = ScalarKind::I64;
+  length.bits = static_cast<uint64_t>(tensor.size(0));
+  operands.push_back(length);
+  if (infos_) infos_->push_back({OperandInfo::Kind::Length, index, element, 0, false, ScalarKind::I64, false});
 }
 
 void Call::add_view(const at::Tensor& tensor, Role role, int index, int element) {

@@ -21,7 +21,7 @@ struct Target {
 
 // What the miss handler is told about one operand.
 struct OperandInfo {
-  enum class Kind : uint8_t { Window, Delta, Scalar };
+  enum class Kind : uint8_t { Window, Delta, Length, Scalar };
   Kind kind;
   int argument;
   int element;  // within a list argument, else -1
@@ -43,11 +43,13 @@ class Call {
   c10::SmallVector<Target, 2> targets;
   c10::DeviceIndex device = -1;
   std::optional<at::Generator> generator;
+  LengthClass lengths;
 
  private:
   void add_argument(const Argument& argument, const c10::IValue& value, int index);
   void add_tensor(const at::Tensor& tensor, Role role, int index, int element);
   void add_view(const at::Tensor& tensor, Role role, int index, int element);
+  void add_lanes(const at::Tensor& tensor, int index, int element);
   void add_cpu_scalar(const at::Tensor& tensor, int index, int element);
   void add_number(const c10::IValue& value, int index);
   void add_scalar(ScalarKind kind, uint64_t bits, int index, int element);

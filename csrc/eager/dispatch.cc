@@ -28,6 +28,13 @@ Operand target_memory(const Target& target, const c10::SmallVector<Operand, 8>& 
   return target.operand >= 0 ? operands[target.operand] : view_operand(target.tensor).memory;
 }
 
+// A result of the call's length in memory for all lanes that the program yields.
+at::Tensor new_short_tensor(const Output& output, const Call& call) {
+  at::Tensor tensor = new_tensor({call.lengths.length}, {1}, output.dtype, output.bytes, call.device);
+  tensor.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(call.lengths.length) * tensor.itemsize());
+  return tensor;
+}
+
 // Gives out= arguments the shape of the result, as PyTorch does (with its warning); true if any changed.
 bool resize_targets(const Entry& entry, const Call& call) {
   bool resized = false;
@@ -77,7 +84,9 @@ void launch(const OperatorEntry& op, const Entry& entry, Call& call, torch::jit:
       fresh.emplace_back();
       continue;
     }
-    fresh.push_back(new_tensor(output.sizes, output.strides, output.dtype, output.bytes, call.device));
+    fresh.push_back(call.lengths.lanes > 0
+                        ? new_short_tensor(output, call)
+                        : new_tensor(output.sizes, output.strides, output.dtype, output.bytes, call.device));
     if (output.numel > 0) outputs.push_back(whole_block(fresh.back(), output.bytes));
   }
   if (entry.program) {

@@ -70,9 +70,10 @@ PythonObject python_operands(const std::vector<OperandInfo>& infos) {
   PythonObject list = owned(PyList_New(static_cast<Py_ssize_t>(infos.size())));
   for (size_t i = 0; i < infos.size(); ++i) {
     const OperandInfo& info = infos[i];
-    const char* kind = info.kind == OperandInfo::Kind::Window  ? "window"
-                       : info.kind == OperandInfo::Kind::Delta ? "delta"
-                                                               : scalar_name(info.scalar);
+    const char* kind = info.kind == OperandInfo::Kind::Window   ? "window"
+                       : info.kind == OperandInfo::Kind::Delta  ? "delta"
+                       : info.kind == OperandInfo::Kind::Length ? "length"
+                                                                : scalar_name(info.scalar);
     PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i),
                     owned(Py_BuildValue("(siiLii)", kind, info.argument, info.element,
                                         static_cast<long long>(info.window), info.has_delta, info.updated))
@@ -120,10 +121,10 @@ std::unique_ptr<Entry> handle_miss(const OperatorEntry& op, const c10::IValue* a
   const PythonObject operands = python_operands(infos);
   const CallSite site = current_call_site();
   // (program id or None, outputs, returns, random increment), or None: run on the CPU.
-  const PythonObject decision =
-      owned(PyObject_CallFunction(handler(), "sOOy#s", op.name().c_str(), values.get(), operands.get(),
-                                  reinterpret_cast<const char*>(call.key.data()),
-                                  static_cast<Py_ssize_t>(call.key.size() * sizeof(uint64_t)), describe(site).c_str()));
+  const PythonObject decision = owned(PyObject_CallFunction(
+      handler(), "sOOy#sL", op.name().c_str(), values.get(), operands.get(),
+      reinterpret_cast<const char*>(call.key.data()), static_cast<Py_ssize_t>(call.key.size() * sizeof(uint64_t)),
+      describe(site).c_str(), static_cast<long long>(call.lengths.lanes)));
   auto entry = std::make_unique<Entry>();
   if (decision.get() == Py_None) {
     entry->fallback = true;

@@ -35,8 +35,9 @@ uint64_t hash_key(const Key& key) {
 }
 
 OperatorEntry::OperatorEntry(c10::OperatorHandle handle, std::string log_name, const std::vector<std::string>& statics,
-                             const std::vector<std::string>& updated, const std::vector<std::string>& written)
-    : handle_(handle), log_name_(std::move(log_name)) {
+                             const std::vector<std::string>& updated, const std::vector<std::string>& written,
+                             Lengths lengths)
+    : handle_(handle), log_name_(std::move(log_name)), lengths_(lengths) {
   const c10::FunctionSchema& schema = handle_.schema();
   name_ = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   for (const c10::Argument& given : schema.arguments()) {

@@ -12,6 +12,7 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
+#include "length_class.h"
 #include "program.h"
 
 namespace neuron {
@@ -54,9 +55,10 @@ class OperatorEntry {
  public:
   // statics: arguments whose number is part of the program. mutated: arguments that the
   // operator writes; `written` those of them that it does not read. log_name: what
-  // get_executed_ops shows.
+  // get_executed_ops shows. lengths: how its programs depend on those of short operands.
   OperatorEntry(c10::OperatorHandle handle, std::string log_name, const std::vector<std::string>& statics,
-                const std::vector<std::string>& updated, const std::vector<std::string>& written);
+                const std::vector<std::string>& updated, const std::vector<std::string>& written,
+                Lengths lengths = Lengths::Exact);
 
   const Entry* find(const Key& key, uint64_t hash);
   const Entry* insert(std::unique_ptr<Entry> entry, uint64_t hash);
@@ -66,6 +68,7 @@ class OperatorEntry {
   const std::string& log_name() const { return log_name_; }
   const std::vector<Argument>& arguments() const { return arguments_; }
   bool takes_indices() const { return takes_indices_; }
+  Lengths lengths() const { return lengths_; }
   // Argument that each schema return stands for, -1 for a new tensor.
   const std::vector<int>& return_aliases() const { return return_aliases_; }
 
@@ -79,6 +82,7 @@ class OperatorEntry {
   std::string log_name_;
   std::vector<Argument> arguments_;
   bool takes_indices_ = false;
+  Lengths lengths_;
   std::vector<int> return_aliases_;
   std::mutex mutex_;
   ska::flat_hash_map<uint64_t, std::unique_ptr<Entry>> entries_;

@@ -102,6 +102,10 @@ std::pair<std::string, std::string> split_name(const std::string& name) {
   return {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)};
 }
 
+Lengths lengths_of(const std::string& name) {
+  return name == "shared" ? Lengths::Shared : name == "each" ? Lengths::Each : Lengths::Exact;
+}
+
 std::vector<std::string> logged(std::atomic<bool> OperatorEntry::* flag) {
   Entries& all = entries();
   std::lock_guard<std::mutex> lock(all.mutex);
@@ -118,10 +122,11 @@ std::vector<std::string> logged(std::atomic<bool> OperatorEntry::* flag) {
 
 void register_operator(const std::string& name, const std::string& log_name, const std::vector<std::string>& statics,
                        const std::vector<std::string>& updated, const std::vector<std::string>& written, bool whole,
-                       bool with_kernel) {
+                       bool with_kernel, const std::string& lengths) {
   const auto [base, overload] = split_name(name);
   const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
-  OperatorEntry& entry = enter(handle, std::make_unique<OperatorEntry>(handle, log_name, statics, updated, written));
+  OperatorEntry& entry =
+      enter(handle, std::make_unique<OperatorEntry>(handle, log_name, statics, updated, written, lengths_of(lengths)));
   if (!with_kernel) return;
   register_kernel(handle, c10::DispatchKey::PrivateUse1,
                   c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(entry)));

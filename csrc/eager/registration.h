@@ -9,10 +9,11 @@
 namespace neuron {
 
 // Enters an overload ("aten::add.Tensor") and registers its kernel for the device. With `whole`,
-// a composite operator keeps PyTorch's decomposition wherever a gradient is wanted.
+// a composite operator keeps PyTorch's decomposition wherever a gradient is wanted. lengths: "exact", "shared" or
+// "each", see length_class.h.
 void register_operator(const std::string& name, const std::string& log_name, const std::vector<std::string>& statics,
                        const std::vector<std::string>& updated, const std::vector<std::string>& written, bool whole,
-                       bool with_kernel);
+                       bool with_kernel, const std::string& lengths);
 
 // The entry of an overload; enters it with what its schema says if it is new.
 OperatorEntry& operator_entry(const c10::OperatorHandle& handle);

@@ -47,6 +47,7 @@ def register() -> None:
 def _registrations() -> list[list]:
     """Arguments of `_C.register_operator` for every overload, read off the table and the schemas."""
     from ..lowering import load_rules
+    from .length_class import lengths_of
     from .variants import named_variants, qualified_name, variants
 
     table = load_rules()
@@ -60,7 +61,8 @@ def _registrations() -> list[list]:
             return
         log_name = variant.overload._schema.name if rule.whole else name
         statics, updated, written = sorted(rule.static), list(variant.updated), list(variant.written)
-        found[name] = [name, log_name, statics, updated, written, rule.whole, name not in _WITHOUT_KERNEL]
+        with_kernel, lengths = name not in _WITHOUT_KERNEL, lengths_of(variant, rule)
+        found[name] = [name, log_name, statics, updated, written, rule.whole, with_kernel, lengths]
 
     for functional, rule in list(table.items()):
         if functional.namespace == "aten":

@@ -25,6 +25,7 @@ from ..lowering.view_operand import layout_of, read_view, to_memory_order, write
 from ..stablehlo import Builder, Program, Value
 from ..stablehlo.builder import Location
 from ..stablehlo.types import ELEMENT_TYPES
+from .length_class import join, padded
 from .variants import Variant, qualified_name, resolve, variant_of
 
 _log = logger(__name__)
@@ -39,7 +40,8 @@ Decision = tuple[int | None, list[tuple | None], list[int], int]
 class Operand(NamedTuple):
     """One operand of the launch.
 
-    kind: window, delta, or the dtype of a scalar. element: its place within a list argument, or -1.
+    kind: window, delta or length of the window before, or the dtype of a scalar. element: its place within a list
+        argument, or -1.
     """
 
     kind: str
@@ -59,11 +61,14 @@ class Result(NamedTuple):
     target: int
 
 
-def handle(name: str, arguments: tuple, operands: Sequence[tuple], key: bytes, where: str) -> Decision | None:
+def handle(
+    name: str, arguments: tuple, operands: Sequence[tuple], key: bytes, where: str, lanes: int
+) -> Decision | None:
     """Called by the extension for a key that this process has not met.
 
     name: qualified overload. arguments: one a schema argument; tensors of the device, CPU scalars, Python
     values. operands: see `Operand`. key: identifies everything the decision depends on. where: the Python line.
+    lanes: > 0 if the program shall serve 1-D operands of every length: of so many elements are its operands and results.
     Raises what PyTorch raises for arguments that do not fit.
     """
     index_key = name.encode() + b"\0" + key
@@ -77,7 +82,7 @@ def handle(name: str, arguments: tuple, operands: Sequence[tuple], key: bytes, w
     overload = resolve(name)
     variant = variant_of(overload)
     with torch.no_grad():
-        miss = None if variant is None else _Miss(variant, arguments, [Operand(*o) for o in operands], where)
+        miss = None if variant is None else _Miss(variant, arguments, [Operand(*o) for o in operands], where, lanes)
         plan = None if miss is None else miss.plan()
     if plan is None:
         program_index().add(index_key, {"fallback": True})
@@ -170,9 +175,10 @@ def _meta(value: Any) -> Any:
 class _Miss:
     """One miss of one overload."""
 
-    def __init__(self, variant: Variant, arguments: tuple, operands: list[Operand], where: str):
+    def __init__(self, variant: Variant, arguments: tuple, operands: list[Operand], where: str, lanes: int = 0):
         self.variant = variant
-        self.arguments = arguments
+        self.arguments = tuple(padded(value, lanes) for value in arguments) if lanes else arguments
+        self.lanes = lanes
         self.operands = operands
         self.where = where
         self.schema = variant.overload._schema
@@ -283,6 +289,8 @@ class _Miss:
         for index, meta in enumerate(out):
             if meta is None:
                 results.append(None)
+            elif self.lanes:
+                results.append(Result((self.lanes,), (1,), meta.dtype, -1))
             elif index < fresh:
                 results.append(Result(tuple(meta.shape), _dense_strides(meta), meta.dtype, -1))
             else:
@@ -307,6 +315,10 @@ class _Miss:
         b.location = Location(self.name, *_file_and_line(self.where))
         inputs = [b.input(*self._parameter(operand)) for operand in self.operands]
         metadata: dict[str, object] = {"operator": self.name, "line": self.where, "description": self._description()}
+        lengths = [value for value, operand in zip(inputs, self.operands, strict=True) if operand.kind == "length"]
+        if lengths:
+            windows = [value for value, operand in zip(inputs, self.operands, strict=True) if operand.kind == "window"]
+            return b.finish([join(b, windows, lengths, cast("Result", results[0]).dtype)], metadata), 0
         single = self._lower_single(b, inputs, results)
         if single is not None:
             return b.finish([single], metadata), 0
@@ -371,7 +383,7 @@ class _Miss:
     def _parameter(self, operand: Operand) -> tuple[tuple[int, ...], torch.dtype]:
         if operand.kind == "window":
             return (operand.window,), self._value_of(operand).dtype
-        return (), torch.int64 if operand.kind == "delta" else _SCALAR_DTYPES[operand.kind]
+        return (), torch.int64 if operand.kind in ("delta", "length") else _SCALAR_DTYPES[operand.kind]
 
     def _operand_values(self, b: Builder, inputs: list[Value]) -> tuple[dict[str, Any], dict[int, tuple[int, bool]]]:
         """Arguments by name as the rule wants them; and of each mutated tensor that is read, its operand."""
@@ -422,7 +434,8 @@ class _Miss:
         return value
 
     def _description(self) -> str:
-        return f"{self.name}({', '.join(_describe(v) for v in _flatten(self.arguments) if v is not None)})"
+        described = (_describe(v, self.lanes) for v in _flatten(self.arguments) if v is not None)
+        return f"{self.name}({', '.join(described)})"
 
 
 def _is_device(argument: Any) -> bool:
@@ -450,9 +463,10 @@ def _flatten(values: Any) -> Any:
             yield value
 
 
-def _describe(value: Any) -> str:
+def _describe(value: Any, lanes: int) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{ELEMENT_TYPES.get(value.dtype, value.dtype)}[{', '.join(map(str, value.shape))}]"
+        shape = f"..{lanes}" if lanes and value.ndim == 1 else ", ".join(map(str, value.shape))
+        return f"{ELEMENT_TYPES.get(value.dtype, value.dtype)}[{shape}]"
     return str(value)
 
 
