@@ -79,6 +79,15 @@ def test_cat(dtype: torch.dtype) -> None:
     assert_close(torch.cat([part.to("neuron") for part in parts]).cpu(), torch.cat(parts), rtol=0, atol=0)
 
 
+def test_cat_of_flags_and_complex_numbers() -> None:
+    for lengths in [(2, 3, 4), (3, 1, 11)]:
+        flags = [numbers(n, torch.int64, seed=n) > 3 for n in lengths]
+        assert_close(torch.cat([part.to("neuron") for part in flags]).cpu(), torch.cat(flags))
+        pairs = [torch.complex(numbers(n, torch.float32), numbers(n, torch.float32, seed=1)) for n in lengths]
+        assert_close(torch.cat([part.to("neuron") for part in pairs]).cpu(), torch.cat(pairs))
+        assert_close((pairs[0].to("neuron") * 2).cpu(), pairs[0] * 2)
+
+
 def test_cat_of_several_dtypes() -> None:
     for lengths in [(2, 3, 4), (20, 1, 11), (5, 24, 3)]:
         parts = [numbers(n, d) for n, d in zip(lengths, (torch.int32, torch.float16, torch.int64), strict=True)]
@@ -149,6 +158,21 @@ def test_views_at_every_offset(dtype: torch.dtype) -> None:
             assert_close((view + view).cpu(), expected + expected)
             assert_close(torch.cat([view, view]).cpu(), torch.cat([expected, expected]))
     assert_close(device.cpu(), parent)
+
+
+@pytest.mark.parametrize("name", [*POINTWISE, "gcd"])
+def test_neighbours_of_any_value_do_no_harm(name: str) -> None:
+    operator = POINTWISE.get(name, torch.gcd)
+    least = torch.iinfo(torch.int64).min
+    parent = torch.cat([numbers(3, torch.int64), torch.tensor([0, -1, least, 0, least, -1]).repeat(5)])
+    other = parent.flip(0).roll(3)
+    x, y = parent.to("neuron"), other.to("neuron")
+    assert_close(operator(x[:3], y[:3]).cpu(), operator(parent[:3], other[:3]))
+    if name == "gcd":
+        return
+    parent = torch.cat([numbers(3, torch.float32), torch.tensor([0.0, float("nan"), float("inf"), -1e38]).repeat(16)])
+    x = parent.to("neuron")
+    assert_close(operator(x[:3], x[:3]).cpu(), operator(parent[:3], parent[:3]))
 
 
 def test_spaced_views() -> None:

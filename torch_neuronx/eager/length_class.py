@@ -39,16 +39,16 @@ def padded(value: Any, lanes: int) -> Any:
     return value
 
 
-def join(b: Builder, windows: Sequence[Value], lengths: Sequence[Value], dtype: torch.dtype) -> Value:
-    """The first lengths[i] elements of each window, one behind the other, as a window of `dtype`.
+def join(b: Builder, parts: Sequence[tuple[Value, Value]], dtype: torch.dtype) -> Value:
+    """The first `length` elements of each window, one behind the other, as a window of `dtype`.
 
-    windows: 1-D, all of the same shape, which holds the sum of the lengths. lengths: 0-dim.
+    parts: windows, 1-D and all of the same shape, which holds the sum of the lengths; and these, 0-dim.
     """
-    (lanes,) = windows[0].shape
+    first, end = parts[0]
+    (lanes,) = first.shape
     # Every window is written whole, and its rest overwritten by the next: that takes room for one more.
-    joined = b.pad(b.convert(windows[0], dtype), [0], [lanes])
-    end = lengths[0]
-    for window, length in zip(windows[1:], lengths[1:], strict=True):
+    joined = b.pad(b.convert(first, dtype), [0], [lanes])
+    for window, length in parts[1:]:
         joined = b.dynamic_update_slice(joined, b.convert(window, dtype), [end])
         end = b.add(end, length)
     return b.slice_dim(joined, 0, 0, lanes)

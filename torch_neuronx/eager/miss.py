@@ -68,7 +68,7 @@ def handle(
 
     name: qualified overload. arguments: one a schema argument; tensors of the device, CPU scalars, Python
     values. operands: see `Operand`. key: identifies everything the decision depends on. where: the Python line.
-    lanes: > 0 if the program shall serve 1-D operands of every length: of so many elements are its operands and results.
+    lanes: > 0 if the program shall serve 1-D operands of every length: elements of its 1-D operands and results.
     Raises what PyTorch raises for arguments that do not fit.
     """
     index_key = name.encode() + b"\0" + key
@@ -315,10 +315,10 @@ class _Miss:
         b.location = Location(self.name, *_file_and_line(self.where))
         inputs = [b.input(*self._parameter(operand)) for operand in self.operands]
         metadata: dict[str, object] = {"operator": self.name, "line": self.where, "description": self._description()}
-        lengths = [value for value, operand in zip(inputs, self.operands, strict=True) if operand.kind == "length"]
-        if lengths:
-            windows = [value for value, operand in zip(inputs, self.operands, strict=True) if operand.kind == "window"]
-            return b.finish([join(b, windows, lengths, cast("Result", results[0]).dtype)], metadata), 0
+        kinds = [operand.kind for operand in self.operands]
+        if "length" in kinds:
+            parts = [(inputs[i], inputs[i + 1]) for i, kind in enumerate(kinds) if kind == "window"]
+            return b.finish([join(b, parts, cast("Result", results[0]).dtype)], metadata), 0
         single = self._lower_single(b, inputs, results)
         if single is not None:
             return b.finish([single], metadata), 0
