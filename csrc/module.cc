@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include <device/bindings.h>
+#include <distributed/bindings.h>
 #include <eager/bindings.h>
 #include <graph/bindings.h>
 #include <kernels/kernels.h>
@@ -12,6 +13,7 @@ PYBIND11_MODULE(_C, m) {
   neuron::bind_runtime(m);
   neuron::register_host_kernels();
   neuron::bind_device(m);
+  neuron::bind_distributed(m);
   register_eager_bindings(m.ptr());
   register_graph_bindings(m.ptr());
 }

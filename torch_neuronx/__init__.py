@@ -62,8 +62,14 @@ def _register() -> None:
     torch.set_autocast_dtype("neuron", torch.bfloat16)
     from . import cache_artifacts  # noqa: F401 - registers the kind of artifact
 
-    # No thread may run a program while the libraries that it uses are torn down.
+    if torch.distributed.is_available():
+        from . import distributed
+
+        distributed.register()
+    # No thread may run a program while the libraries that it uses are torn down. What waits for other
+    # ranks is given up first (the last one registered runs first).
     atexit.register(_C.drain_all)
+    atexit.register(_C.shutdown_process_groups)
 
 
 def __getattr__(name: str) -> Any:

@@ -138,7 +138,15 @@ VARIABLES: dict[str, Variable] = {
         "Path of the XLA CPU PJRT plugin under the software NeuronCore; by default an installed package.",
         "extension",
     ),
-    "TORCH_NEURONX_SOFTWARE_CORES": Variable("8", int, "Number of cores of the software machine.", "extension"),
+    "TORCH_NEURONX_SHARED_MEMORY": Variable(
+        "1",
+        _flag,
+        "0: collectives between ranks of one machine go over the network (Gloo), as between machines. The same on "
+        "all ranks.",
+    ),
+    "TORCH_NEURONX_SOFTWARE_CORES": Variable(
+        "8", int, "Number of cores of the software machine; by default 8, or as many as a launcher starts.", "extension"
+    ),
 }
 
 

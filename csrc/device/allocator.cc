@@ -239,6 +239,7 @@ c10::DataPtr DeviceAllocator::allocate(size_t bytes) { return allocate_on(curren
 
 c10::DataPtr DeviceAllocator::allocate_on(c10::DeviceIndex device, size_t bytes) {
   runtime();  // raises in a forked child, and without a usable core
+  check_own_device(device);
   const c10::Device where(kNeuron, device);
   if (bytes == 0) return {nullptr, nullptr, &free_block, where};
   const size_t rounded = size_class::rounded(bytes);

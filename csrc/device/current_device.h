@@ -7,8 +7,9 @@ namespace neuron {
 
 constexpr c10::DeviceType kNeuron = c10::DeviceType::PrivateUse1;
 
-// The device of this thread. It begins as the rank of the process on its machine (LOCAL_RANK), if
-// a launcher set one and such a device exists, else as 0.
+// The device of this thread. It begins as the rank of the process on its machine (LOCAL_RANK), if a
+// launcher set one, else as 0. A launcher that gives each process one core (NEURON_RT_VISIBLE_CORES)
+// makes that core device 0 of its process.
 c10::DeviceIndex current_device();
 // Raises when there is no such device.
 void set_current_device(c10::DeviceIndex device);
@@ -16,7 +17,9 @@ void set_current_device(c10::DeviceIndex device);
 void set_current_device_unchecked(c10::DeviceIndex device) noexcept;
 c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 
-// Raises when there is no such device, saying which exist.
+// Raises when there is no such device, saying which exist, or when it is another process's.
 void check_device(c10::DeviceIndex device);
+// Raises when the device is another process's. Cheap.
+void check_own_device(c10::DeviceIndex device);
 
 }  // namespace neuron

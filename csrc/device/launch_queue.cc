@@ -130,7 +130,14 @@ void LaunchQueue::wait(uint64_t sequence) {
   run_until(sequence);
 }
 
-void LaunchQueue::run_until(uint64_t sequence) {
+bool LaunchQueue::wait_for(uint64_t sequence, std::chrono::milliseconds patience) {
+  if (completed_.load(std::memory_order_acquire) >= sequence || running == this) return true;
+  GilRelease released;
+  run_until(sequence, patience);
+  return completed_.load(std::memory_order_acquire) >= sequence;
+}
+
+void LaunchQueue::run_until(uint64_t sequence, std::optional<std::chrono::milliseconds> patience) {
   const auto finished = [&] { return completed_.load(std::memory_order_seq_cst) >= sequence; };
   while (!finished()) {
     if (acquire()) {
@@ -147,8 +154,15 @@ void LaunchQueue::run_until(uint64_t sequence) {
     if (finished()) return;
     std::unique_lock<std::mutex> lock(waiters_mutex_);
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    waiters_condition_.wait(lock, [&] { return finished() || !driven_.load(std::memory_order_seq_cst); });
+    const auto ready = [&] { return finished() || !driven_.load(std::memory_order_seq_cst); };
+    bool in_time = true;
+    if (patience.has_value()) {
+      in_time = waiters_condition_.wait_for(lock, *patience, ready);
+    } else {
+      waiters_condition_.wait(lock, ready);
+    }
     waiters_.fetch_sub(1, std::memory_order_seq_cst);
+    if (!in_time) return;
   }
 }
 

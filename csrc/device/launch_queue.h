@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +85,8 @@ class LaunchQueue {
   bool done(uint64_t sequence);
   // Waits for `sequence` (running launches itself); raises nothing.
   void wait(uint64_t sequence);
+  // The same, but while another thread drives the core only for so long. True when `sequence` is done.
+  bool wait_for(uint64_t sequence, std::chrono::milliseconds patience);
   // Waits for all work, then raises the first error that asynchronous work has reported.
   void synchronize();
   // The same without raising.
@@ -97,7 +101,7 @@ class LaunchQueue {
   Launch& claim(std::unique_lock<std::mutex>& lock);
   uint64_t publish(double estimated_us);
   bool run_one();
-  void run_until(uint64_t sequence);
+  void run_until(uint64_t sequence, std::optional<std::chrono::milliseconds> patience = std::nullopt);
   bool acquire() { return !driven_.exchange(true, std::memory_order_seq_cst); }
   void release();
   void notify_waiters();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nrt/environment.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
@@ -43,14 +45,21 @@ RuntimeChoice runtime() {
 std::optional<std::string> pjrt_plugin() { return text("TORCH_NEURONX_PJRT_PLUGIN"); }
 void set_pjrt_plugin(const std::string& path) { setenv("TORCH_NEURONX_PJRT_PLUGIN", path.c_str(), 1); }
 bool visible_cores_given() { return text("NEURON_RT_VISIBLE_CORES").has_value(); }
+bool cores_given() { return visible_cores_given() || text("NEURON_RT_NUM_CORES").has_value(); }
+bool threads_given() { return text("OMP_NUM_THREADS").has_value(); }
 void set_visible_cores(const std::string& cores) { setenv("NEURON_RT_VISIBLE_CORES", cores.c_str(), 1); }
 int local_rank() { return number("LOCAL_RANK", -1); }
 int local_world_size() { return number("LOCAL_WORLD_SIZE", 1); }
 
-void share_processors() {
-  if (local_world_size() <= 1) return;
-  const int share = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / local_world_size());
+int share_processors() {
+  if (local_world_size() <= 1) return 0;
+  cpu_set_t allowed;
+  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                             ? CPU_COUNT(&allowed)
+                             : static_cast<int>(std::thread::hardware_concurrency());
+  const int share = std::max(1, processors / local_world_size());
   setenv("NPROC", std::to_string(share).c_str(), /*overwrite=*/0);
+  return share;
 }
 
 bool launch_blocking() {

@@ -17,14 +17,18 @@ std::optional<std::string> pjrt_plugin();
 void set_pjrt_plugin(const std::string& path);
 // NEURON_RT_VISIBLE_CORES is set.
 bool visible_cores_given();
+// The user said which or how many cores are this process's: NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES.
+bool cores_given();
 void set_visible_cores(const std::string& cores);
 // LOCAL_RANK of a launcher such as torchrun; -1 without one.
 int local_rank();
 // LOCAL_WORLD_SIZE of a launcher; 1 without one.
 int local_world_size();
-// NPROC, which XLA takes for the number of processors: the processes of a launcher share them, unless
-// the user has set it.
-void share_processors();
+// Under a launcher: how many threads each process of this machine should run, and NPROC, which XLA
+// takes for that number, set accordingly unless the user has. 0 without a launcher.
+int share_processors();
+// OMP_NUM_THREADS is set.
+bool threads_given();
 // NEURON_LAUNCH_BLOCKING: wait after every launch.
 bool launch_blocking();
 

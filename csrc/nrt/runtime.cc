@@ -9,6 +9,7 @@
 #include <atomic>
 #include <mutex>
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
 #include <nrt/compiler.h>
@@ -85,7 +86,9 @@ void load_library(State& s) {
   const bool software = choose_software();
   void* library = nullptr;
   if (software) {
-    environment::share_processors();
+    // The kernels of ATen that programs call take the same share as XLA.
+    const int share = environment::share_processors();
+    if (share > 0 && !environment::threads_given() && at::get_num_threads() > share) at::set_num_threads(share);
     const std::string path = software_library_path();
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     TORCH_CHECK(library != nullptr, "The software NeuronCore cannot be loaded: ", dlerror(),

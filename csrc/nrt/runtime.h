@@ -50,6 +50,8 @@ namespace neuron {
   _(neuroncore_register_kernel)  \
   _(neuroncore_has_kernel)       \
   _(neuroncore_set_collectives)  \
+  _(neuroncore_borrow)           \
+  _(neuroncore_give_back)        \
   _(neuroncore_get_statistics)   \
   _(neuroncore_execution_time_ns)
 

@@ -47,8 +47,8 @@ uint64_t UnsignedVariable(const char* name, uint64_t fallback) {
 }
 
 uint32_t TotalCores() {
-  uint64_t cores = UnsignedVariable("TORCH_NEURONX_SOFTWARE_CORES", 8);
-  return static_cast<uint32_t>(std::max(cores, UnsignedVariable("LOCAL_WORLD_SIZE", 0)));
+  uint64_t otherwise = std::max<uint64_t>(8, UnsignedVariable("LOCAL_WORLD_SIZE", 0));
+  return static_cast<uint32_t>(UnsignedVariable("TORCH_NEURONX_SOFTWARE_CORES", otherwise));
 }
 
 // The cores of this process: `count` from `first` on. False after Fail().

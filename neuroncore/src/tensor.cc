@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor.h"
 
+#include <neuroncore/neuroncore.h>
 #include <nrt/nrt.h>
 
 #include <cstring>
@@ -332,6 +333,32 @@ NEURONCORE_EXPORT void* nrt_tensor_get_va(const nrt_tensor_t* tensor) {
     return NRT_SUCCESS;
   });
   return address;
+}
+
+NEURONCORE_EXPORT NRT_STATUS neuroncore_borrow(const nrt_tensor_t* tensor, size_t offset, size_t size, bool overwrite,
+                                               void** data, void** loan) {
+  constexpr const char* kName = "neuroncore_borrow";
+  return Guarded(kName, [&]() -> NRT_STATUS {
+    if (data == nullptr || loan == nullptr) return Fail(NRT_INVALID, "%s: null argument", kName);
+    *data = *loan = nullptr;
+    Tensor* lent;
+    if (NRT_STATUS status = CheckRange(kName, tensor, offset, size, &lent)) return status;
+    if (size == 0) return NRT_SUCCESS;
+    size_t start = lent->offset + offset;
+    Storage* storage = overwrite ? lent->buffer->ForWrite(start, size) : lent->buffer->ForRead(start + size);
+    if (storage == nullptr) return NRT_RESOURCE;
+    if (storage->data() == nullptr) {
+      storage->Release();
+      return Fail(NRT_FAILURE, "%s: the content of the tensor was lost to a failed execution", kName);
+    }
+    *data = storage->data() + start;
+    *loan = storage;
+    return NRT_SUCCESS;
+  });
+}
+
+NEURONCORE_EXPORT void neuroncore_give_back(void* loan) {
+  if (loan != nullptr && !Plugin::forked()) static_cast<Storage*>(loan)->Release();
 }
 
 NEURONCORE_EXPORT NRT_STATUS nrt_tensor_get_device_allocation_info(const nrt_tensor_t* tensor,

@@ -168,6 +168,30 @@ TEST(memory_runs_out_and_recovers) {
   CHECK_EQ(Statistics().bytes_allocated_peak, 1000u);
 }
 
+TEST(lent_memory_is_the_tensor_and_outlives_it) {
+  auto* tensor = new Tensor(64);
+  const char text[] = "device";
+  OK(nrt_tensor_write(tensor->handle, text, 8, sizeof(text)));
+  void* data = nullptr;
+  void* loan = nullptr;
+  OK(neuroncore_borrow(tensor->handle, 8, sizeof(text), false, &data, &loan));
+  CHECK_EQ(memcmp(data, text, sizeof(text)), 0);
+  memcpy(data, "DEVICE", sizeof(text));
+  char read[sizeof(text)];
+  OK(nrt_tensor_read(tensor->handle, read, 8, sizeof(text)));
+  CHECK_EQ(memcmp(read, "DEVICE", sizeof(text)), 0);
+  delete tensor;
+  CHECK_EQ(memcmp(data, "DEVICE", sizeof(text)), 0);
+  neuroncore_give_back(loan);
+
+  Tensor other(16);
+  OK(neuroncore_borrow(other.handle, 0, 0, true, &data, &loan));
+  CHECK(data == nullptr && loan == nullptr);
+  neuroncore_give_back(loan);
+  FAILS(neuroncore_borrow(other.handle, 8, 9, false, &data, &loan), NRT_INVALID);
+  FAILS(neuroncore_borrow(nullptr, 0, 1, false, &data, &loan), NRT_INVALID_HANDLE);
+}
+
 TEST(sets_replace_and_forget) {
   Tensor a(4), b(4);
   TensorSet set("input", {&a});

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <distributed/bindings.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <distributed/network_transport.h>
+#include <distributed/process_group.h>
+#include <distributed/shared_segment.h>
+#include <distributed/shared_transport.h>
+#include <nrt/gil.h>
+
+namespace neuron {
+namespace {
+
+namespace py = pybind11;
+using distributed::GroupName;
+using distributed::ProcessGroupNeuron;
+using distributed::SharedSegment;
+using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
+
+// Null when the ranks are on several machines.
+BackendPointer create_on_one_machine(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                     std::chrono::milliseconds timeout, const std::string& name,
+                                     const std::vector<int64_t>& global_ranks) {
+  const GilRelease no_gil;
+  std::shared_ptr<SharedSegment> segment = SharedSegment::attach(*store, rank, size, timeout);
+  if (segment == nullptr) return {};
+  GroupName group{name, global_ranks};
+  auto transport = std::make_shared<distributed::SharedTransport>(std::move(segment), group);
+  return ProcessGroupNeuron::create(std::move(transport), std::move(group), timeout);
+}
+
+BackendPointer create_over_network(const BackendPointer& gloo, std::chrono::milliseconds timeout,
+                                   const std::string& name, const std::vector<int64_t>& global_ranks) {
+  const GilRelease no_gil;
+  GroupName group{name, global_ranks};
+  auto transport = std::make_shared<distributed::NetworkTransport>(gloo, group);
+  return ProcessGroupNeuron::create(std::move(transport), std::move(group), timeout);
+}
+
+}  // namespace
+
+void bind_distributed(py::module_& m) {
+  m.def("create_process_group_on_one_machine", torch::wrap_pybind_function(&create_on_one_machine));
+  m.def("create_process_group_over_network", torch::wrap_pybind_function(&create_over_network));
+  m.def("shutdown_process_groups", torch::wrap_pybind_function(&ProcessGroupNeuron::shutdown_all));
+}
+
+}  // namespace neuron

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <distributed/transport.h>
+
+#include <numeric>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include <distributed/reduction.h>
+
+namespace neuron::distributed {
+namespace {
+
+// Below this everybody sends everything and reduces by itself: one step instead of two.
+constexpr size_t kOneStepBytes = 4096;
+
+}  // namespace
+
+void Transport::all_reduce(const Collective& call, Deadline deadline, const char* in, char* out) {
+  const auto ranks = static_cast<size_t>(size());
+  const auto elements = static_cast<size_t>(call.elements);
+  const size_t item = c10::elementSize(call.dtype);
+  if (elements * item <= kOneStepBytes) {
+    std::vector<char> all(ranks * elements * item);
+    std::vector<ReceiveBytes> from;
+    std::vector<const void*> sources;
+    for (size_t r = 0; r < ranks; ++r) {
+      from.push_back({all.data() + r * elements * item, elements * item});
+      sources.push_back(from.back().data);
+    }
+    exchange(call, deadline, SendBytes{in, elements * item}, from);
+    return reduce(call.reduction, call.dtype, sources, out, elements);
+  }
+  std::vector<size_t> counts(ranks, elements / ranks);
+  for (size_t r = 0; r < elements % ranks; ++r) ++counts[r];
+  std::vector<const char*> parts;
+  std::vector<ReceiveBytes> results;
+  for (size_t r = 0, start = 0; r < ranks; start += counts[r++]) {
+    parts.push_back(in + start * item);
+    results.push_back({out + start * item, counts[r] * item});
+  }
+  const ReceiveBytes mine = results[static_cast<size_t>(rank())];
+  reduce_scatter(call, deadline, parts, counts, mine.data);
+  exchange(call, deadline, SendBytes{mine.data, mine.size}, results);
+}
+
+void Transport::reduce_scatter(const Collective& call, Deadline deadline, c10::ArrayRef<const char*> in,
+                               c10::ArrayRef<size_t> counts, char* out) {
+  const size_t item = c10::elementSize(call.dtype);
+  const size_t mine = counts[static_cast<size_t>(rank())];
+  std::vector<char> all(in.size() * mine * item);
+  std::vector<SendBytes> to;
+  std::vector<ReceiveBytes> from;
+  std::vector<const void*> sources;
+  for (size_t r = 0; r < in.size(); ++r) {
+    to.push_back({in[r], counts[r] * item});
+    from.push_back({all.data() + r * mine * item, mine * item});
+    sources.push_back(from.back().data);
+  }
+  exchange(call, deadline, to, from);
+  reduce(call.reduction, call.dtype, sources, out, mine);
+}
+
+}  // namespace neuron::distributed
