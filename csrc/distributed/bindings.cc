@@ -8,6 +8,7 @@
 
 #include <distributed/network_transport.h>
 #include <distributed/process_group.h>
+#include <distributed/program_collectives.h>
 #include <distributed/shared_segment.h>
 #include <distributed/shared_transport.h>
 #include <nrt/gil.h>
@@ -28,6 +29,7 @@ BackendPointer create_on_one_machine(const c10::intrusive_ptr<c10d::Store>& stor
   const GilRelease no_gil;
   std::shared_ptr<SharedSegment> segment = SharedSegment::attach(*store, rank, size, timeout);
   if (segment == nullptr) return {};
+  distributed::provide_collectives_to_programs();
   GroupName group{name, global_ranks};
   auto transport = std::make_shared<distributed::SharedTransport>(std::move(segment), group);
   return ProcessGroupNeuron::create(std::move(transport), std::move(group), timeout);
@@ -36,9 +38,16 @@ BackendPointer create_on_one_machine(const c10::intrusive_ptr<c10d::Store>& stor
 BackendPointer create_over_network(const BackendPointer& gloo, std::chrono::milliseconds timeout,
                                    const std::string& name, const std::vector<int64_t>& global_ranks) {
   const GilRelease no_gil;
+  distributed::provide_collectives_to_programs();
   GroupName group{name, global_ranks};
   auto transport = std::make_shared<distributed::NetworkTransport>(gloo, group);
   return ProcessGroupNeuron::create(std::move(transport), std::move(group), timeout);
+}
+
+// Ordinal, size and global ranks.
+std::tuple<int64_t, int, std::vector<int64_t>> describe_group(const std::string& name) {
+  const auto group = ProcessGroupNeuron::by_name(name);
+  return {group->ordinal(), group->getSize(), group->name().global_ranks};
 }
 
 }  // namespace
@@ -46,6 +55,7 @@ BackendPointer create_over_network(const BackendPointer& gloo, std::chrono::mill
 void bind_distributed(py::module_& m) {
   m.def("create_process_group_on_one_machine", torch::wrap_pybind_function(&create_on_one_machine));
   m.def("create_process_group_over_network", torch::wrap_pybind_function(&create_over_network));
+  m.def("describe_process_group", torch::wrap_pybind_function(&describe_group));
   m.def("shutdown_process_groups", torch::wrap_pybind_function(&ProcessGroupNeuron::shutdown_all));
 }
 

@@ -83,11 +83,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::broadcast(Tensors& tensors, 
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
-                 [call, is_root](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
-                   std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
-                   if (!is_root) from[static_cast<size_t>(call.root)] = room_of(memory[0]);
-                   from[static_cast<size_t>(transport.rank())].wanted = false;
-                   transport.exchange(call, deadline, is_root ? bytes_of(memory[0]) : SendBytes{}, from);
+                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+                   broadcast_bytes(transport, call, deadline, memory[0].data(), memory[0].size());
                  }});
 }
 

@@ -78,6 +78,13 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void run_in_program(Collective call, const std::function<void(Transport&, const Collective&, Deadline)>& body);
 
   const GroupName& name() const { return name_; }
+  // The place of the group among those of this process, the lowest that was free: what programs call
+  // it by. Ranks that create their groups in the same way, as device meshes do, have the same ones.
+  int64_t ordinal() const { return ordinal_; }
+  // Raises when there is none.
+  static c10::intrusive_ptr<ProcessGroupNeuron> by_ordinal(int64_t ordinal);
+  // The name is c10d's (ProcessGroup.group_name).
+  static c10::intrusive_ptr<ProcessGroupNeuron> by_name(const std::string& name);
 
  private:
   // Moves the bytes: `memory` are the tensors of the call, in the order in which they were given.
@@ -115,6 +122,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
   uint64_t sequence_ = 0;  // guarded by mutex_
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<NeuronWork>> coalesced_;
+  int64_t ordinal_ = -1;  // guarded by the registry's mutex
   std::shared_ptr<Channel> channel_;
   std::shared_ptr<CollectiveThread> thread_;
   std::atomic<bool> closed_{false};

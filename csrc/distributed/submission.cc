@@ -4,6 +4,7 @@
 // each collective does.
 #include <distributed/process_group.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -23,6 +24,7 @@ constexpr std::chrono::seconds kGrace{5};
 
 struct Registry {
   std::mutex mutex;
+  // By ordinal; places of groups that are gone are free.
   std::vector<c10::weak_intrusive_ptr<ProcessGroupNeuron>> groups;
 };
 
@@ -70,8 +72,18 @@ c10::intrusive_ptr<ProcessGroupNeuron> ProcessGroupNeuron::create(std::shared_pt
                                                                   std::chrono::milliseconds timeout) {
   auto group = c10::make_intrusive<ProcessGroupNeuron>(std::move(transport), std::move(name), timeout);
   std::lock_guard<std::mutex> lock(registry().mutex);
-  std::erase_if(registry().groups, [](const auto& known) { return known.expired(); });
-  registry().groups.emplace_back(group);
+  auto& groups = registry().groups;
+  const auto is_free = [](const auto& place) {
+    const auto known = place.lock();
+    return !known || known->closed_;
+  };
+  const auto place = std::find_if(groups.begin(), groups.end(), is_free);
+  group->ordinal_ = place - groups.begin();
+  if (place == groups.end()) {
+    groups.emplace_back(group);
+  } else {
+    *place = c10::weak_intrusive_ptr<ProcessGroupNeuron>(group);
+  }
   return group;
 }
 
@@ -215,6 +227,26 @@ void ProcessGroupNeuron::run_in_program(Collective call,
     transport_->abort(text_of(std::current_exception()));
     throw;
   }
+}
+
+c10::intrusive_ptr<ProcessGroupNeuron> ProcessGroupNeuron::by_ordinal(int64_t ordinal) {
+  std::lock_guard<std::mutex> lock(registry().mutex);
+  const auto& groups = registry().groups;
+  c10::intrusive_ptr<ProcessGroupNeuron> group;
+  if (ordinal >= 0 && ordinal < static_cast<int64_t>(groups.size()))
+    group = groups[static_cast<size_t>(ordinal)].lock();
+  TORCH_CHECK(group && !group->closed_, "A program uses process group ", ordinal,
+              " of this process, but there is none: it was destroyed, or never created in this process.");
+  return group;
+}
+
+c10::intrusive_ptr<ProcessGroupNeuron> ProcessGroupNeuron::by_name(const std::string& name) {
+  std::lock_guard<std::mutex> lock(registry().mutex);
+  for (const auto& known : registry().groups) {
+    auto group = known.lock();
+    if (group && !group->closed_ && group->name_.name == name) return group;
+  }
+  TORCH_CHECK(false, "There is no process group '", name, "' of the backend 'neuron' in this process.");
 }
 
 void ProcessGroupNeuron::abort() {

@@ -61,4 +61,12 @@ void Transport::reduce_scatter(const Collective& call, Deadline deadline, c10::A
   reduce(call.reduction, call.dtype, sources, out, mine);
 }
 
+void broadcast_bytes(Transport& transport, const Collective& call, Deadline deadline, char* data, size_t bytes) {
+  const bool is_root = call.root == transport.rank();
+  std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
+  if (!is_root) from[static_cast<size_t>(call.root)] = {data, bytes};
+  from[static_cast<size_t>(transport.rank())].wanted = false;
+  transport.exchange(call, deadline, is_root ? SendBytes{data, bytes} : SendBytes{}, from);
+}
+
 }  // namespace neuron::distributed

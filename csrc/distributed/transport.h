@@ -83,4 +83,7 @@ class Transport {
   int size_;
 };
 
+// call.root's bytes for everybody, as an exchange.
+void broadcast_bytes(Transport& transport, const Collective& call, Deadline deadline, char* data, size_t bytes);
+
 }  // namespace neuron::distributed

@@ -114,11 +114,13 @@ struct CollectiveCall {
   // `input_parts` and `output_parts`: sizes in shares, of which the group's size is put for 0.
   bool Begin(const neuroncore_kernel_call_t* call, size_t input_parts, size_t output_parts, char* error,
              size_t error_size) {
-    if (call->num_inputs != 1 || call->num_outputs != 1) {
-      snprintf(error, error_size, "expected one operand and one result, got %zu and %zu", call->num_inputs,
-               call->num_outputs);
+    // A second operand and a second result, of any type, only put collectives of a program in order.
+    if (call->num_inputs < 1 || call->num_inputs > 2 || call->num_outputs < 1 || call->num_outputs > 2) {
+      snprintf(error, error_size, "expected an operand and a result, and perhaps a token each, got %zu and %zu",
+               call->num_inputs, call->num_outputs);
       return false;
     }
+    if (call->num_outputs == 2) memset(call->outputs[1].data, 0, Bytes(call->outputs[1]));
     input = &call->inputs[0];
     output = &call->outputs[0];
     table = Table();

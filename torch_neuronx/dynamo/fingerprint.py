@@ -26,9 +26,19 @@ def fingerprint(graph: torch.fx.Graph, layouts: Sequence[InputLayout], held: Seq
         target = str(node.target) if node.op == "call_function" else ""
         if node.op == "get_attr":
             target = _of_attribute(node)
-        arguments = _plain((node.args, node.kwargs), numbers)
+        arguments = _plain((_without_group_name(node), node.kwargs), numbers)
         lines.append(f"{node.op} {target} {arguments} {_of_value(node.meta.get('val'))}")
     return b"graph\0" + hashlib.sha256("\n".join(lines).encode()).digest()
+
+
+def _without_group_name(node: torch.fx.Node) -> Sequence[Any]:
+    """The arguments; a collective's last one, a name that differs between ranks, as its program has it."""
+    collective = getattr(node.target, "namespace", "") in ("_c10d_functional", "_dtensor")
+    if not collective or not node.target._schema.arguments[-1].name.startswith("group"):  # type: ignore[union-attr]
+        return node.args
+    from ..distributed.groups import group_of
+
+    return (*node.args[:-1], repr(group_of(node.args[-1])))
 
 
 def _plain(value: Any, numbers: dict[torch.fx.Node, int] | None = None) -> str:

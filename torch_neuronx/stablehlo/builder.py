@@ -95,6 +95,8 @@ class Builder(Elementwise, Structured):
         self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
         self._random: tuple[Value, Value] | None = None
         self._random_streams = 0
+        # Of the last collective; the next one takes it, so that all ranks run them in one order.
+        self.collective_token: Value | None = None
 
     # -- operands and results -------------------------------------------------------------
 
