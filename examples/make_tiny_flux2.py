@@ -73,16 +73,17 @@ def make_text_encoder(tokenizer: Qwen2TokenizerFast) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config)
 
 
-def make_transformer() -> Flux2Transformer2DModel:
+def make_transformer(num_heads: int = 4) -> Flux2Transformer2DModel:
+    head_dim = 128 // num_heads
     transformer = Flux2Transformer2DModel(
         in_channels=4 * LATENT_CHANNELS,
         num_layers=2,
         num_single_layers=4,
-        attention_head_dim=32,
-        num_attention_heads=4,
+        attention_head_dim=head_dim,
+        num_attention_heads=num_heads,
         joint_attention_dim=3 * TEXT_WIDTH,
         timestep_guidance_channels=64,
-        axes_dims_rope=(8, 8, 8, 8),
+        axes_dims_rope=(head_dim // 4,) * 4,
         guidance_embeds=False,
     )
     with torch.no_grad():
@@ -119,8 +120,10 @@ def make_vae() -> AutoencoderKLFlux2:
     return vae
 
 
-def make_pipeline(seed: int = 0) -> Flux2KleinPipeline:
-    """The pipeline in float32 on the CPU. The same seed gives the same weights."""
+def make_pipeline(seed: int = 0, num_heads: int = 4) -> Flux2KleinPipeline:
+    """The pipeline in float32 on the CPU. The same seed gives the same weights.
+
+    num_heads: of the transformer; tensor parallelism needs a multiple of its ranks (4 or 8)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         tokenizer = make_tokenizer()
@@ -131,7 +134,7 @@ def make_pipeline(seed: int = 0) -> Flux2KleinPipeline:
             vae=make_vae(),
             text_encoder=make_text_encoder(tokenizer).eval(),
             tokenizer=tokenizer,
-            transformer=make_transformer(),
+            transformer=make_transformer(num_heads),
             is_distilled=True,
         )
 

@@ -51,7 +51,6 @@ c10::DeviceIndex current_device() {
 void check_device(c10::DeviceIndex device) {
   const int count = visible_core_count();
   TORCH_CHECK(count > 0, "No neuron device is available. ", unavailable_reason());
-  check_own_device(device);
   TORCH_CHECK(device >= 0 && device < count, "There is no device neuron:", static_cast<int>(device),
               ": this process has ", count, " (neuron:0 to neuron:", count - 1, ").");
 }
@@ -64,6 +63,7 @@ void check_own_device(c10::DeviceIndex device) {
 void set_current_device(c10::DeviceIndex device) {
   if (device == t_device) return;
   check_device(device);
+  check_own_device(device);
   t_device = device;
 }
 

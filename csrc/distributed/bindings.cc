@@ -55,6 +55,7 @@ std::tuple<int64_t, int, std::vector<int64_t>> describe_group(const std::string&
 void bind_distributed(py::module_& m) {
   m.def("create_process_group_on_one_machine", torch::wrap_pybind_function(&create_on_one_machine));
   m.def("create_process_group_over_network", torch::wrap_pybind_function(&create_over_network));
+  m.def("collective_nanoseconds", &ProcessGroupNeuron::collective_nanoseconds);
   m.def("describe_process_group", torch::wrap_pybind_function(&describe_group));
   m.def("shutdown_process_groups", torch::wrap_pybind_function(&ProcessGroupNeuron::shutdown_all));
 }

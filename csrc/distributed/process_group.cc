@@ -13,6 +13,7 @@ namespace neuron::distributed {
 namespace {
 
 using c10d::OpType;
+using Calls = std::vector<Collective>;
 using Use = HostMemory::Use;
 
 SendBytes bytes_of(const HostMemory& memory) { return {memory.data(), memory.size()}; }
@@ -74,17 +75,17 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::broadcast(Tensors& tensors, 
   const at::Tensor tensor = single(kName, tensors);
   check_tensor(kName, tensor, true);
   const int root = checked_root(kName, opts.rootRank, opts.rootTensor, getSize());
-  Collective call = next_call(Kind::Broadcast, tensor);
+  Collective call = call_of(Kind::Broadcast, tensor);
   call.root = root;
   const bool is_root = root == getRank();
   return submit({OpType::BROADCAST,
-                 call.sequence,
+                 {call},
                  {{tensor, is_root ? Use::Read : Use::Overwrite}},
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
-                   broadcast_bytes(transport, call, deadline, memory[0].data(), memory[0].size());
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
+                   broadcast_bytes(transport, calls[0], deadline, memory[0].data(), memory[0].size());
                  }});
 }
 
@@ -93,16 +94,16 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, 
   const at::Tensor tensor = single(kName, tensors);
   check_tensor(kName, tensor, true);
   const Reduction reduction = reduction_of(kName, opts.reduceOp, tensor.scalar_type());
-  Collective call = next_call(Kind::AllReduce, tensor);
+  Collective call = call_of(Kind::AllReduce, tensor);
   call.reduction = reduction;
   return submit({OpType::ALLREDUCE,
-                 call.sequence,
+                 {call},
                  {{tensor, Use::Update}},
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
-                   transport.all_reduce(call, deadline, memory[0].data(), memory[0].data());
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
+                   transport.all_reduce(calls[0], deadline, memory[0].data(), memory[0].data());
                  }});
 }
 
@@ -110,17 +111,16 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_coalesced(Tensors&
                                                                         const c10d::AllreduceCoalescedOptions& opts) {
   constexpr const char* kName = "all_reduce_coalesced";
   check_tensors(kName, tensors, true);
-  std::vector<Collective> calls;
+  Calls calls;
   std::vector<TensorUse> uses;
   for (const at::Tensor& tensor : tensors) reduction_of(kName, opts.reduceOp, tensor.scalar_type());
   for (const at::Tensor& tensor : tensors) {
-    calls.push_back(next_call(Kind::AllReduce, tensor));
+    calls.push_back(call_of(Kind::AllReduce, tensor));
     calls.back().reduction = reduction_of(kName, opts.reduceOp, tensor.scalar_type());
     uses.push_back({tensor, Use::Update});
   }
-  return submit({OpType::ALLREDUCE_COALESCED, calls.empty() ? 0 : calls.front().sequence, std::move(uses), tensors,
-                 opts.timeout, opts.asyncOp,
-                 [calls](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  return submit({OpType::ALLREDUCE_COALESCED, calls, std::move(uses), tensors, opts.timeout, opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    for (size_t i = 0; i < calls.size(); ++i)
                      transport.all_reduce(calls[i], deadline, memory[i].data(), memory[i].data());
                  }});
@@ -132,21 +132,21 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce(Tensors& tensors, con
   check_tensor(kName, tensor, true);
   const Reduction reduction = reduction_of(kName, opts.reduceOp, tensor.scalar_type());
   const int root = checked_root(kName, opts.rootRank, opts.rootTensor, getSize());
-  Collective call = next_call(Kind::Reduce, tensor);
+  Collective call = call_of(Kind::Reduce, tensor);
   call.reduction = reduction;
   call.root = root;
   return submit({OpType::REDUCE,
-                 call.sequence,
+                 {call},
                  {{tensor, root == getRank() ? Use::Update : Use::Read}},
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    const auto ranks = static_cast<size_t>(transport.size());
                    std::vector<size_t> counts(ranks, 0);
-                   counts[static_cast<size_t>(call.root)] = static_cast<size_t>(call.elements);
+                   counts[static_cast<size_t>(calls[0].root)] = static_cast<size_t>(calls[0].elements);
                    const std::vector<const char*> in(ranks, memory[0].data());
-                   transport.reduce_scatter(call, deadline, in, counts, memory[0].data());
+                   transport.reduce_scatter(calls[0], deadline, in, counts, memory[0].data());
                  }});
 }
 
@@ -166,12 +166,17 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather(std::vector<Tensor
   const at::Tensor& own = outputs[0][static_cast<size_t>(getRank())];
   TORCH_CHECK_VALUE(own.numel() == input.numel(), kName, ": the input has sizes ", input.sizes(),
                     ", but the output for this rank has ", own.sizes(), ".");
-  const Collective call = next_call(Kind::AllGather, input);
-  return submit({OpType::ALLGATHER, call.sequence, std::move(uses), outputs[0], opts.timeout, opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  const Collective call = call_of(Kind::AllGather, input);
+  return submit({OpType::ALLGATHER,
+                 {call},
+                 std::move(uses),
+                 outputs[0],
+                 opts.timeout,
+                 opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    std::vector<ReceiveBytes> from;
                    for (size_t i = 1; i < memory.size(); ++i) from.push_back(room_of(memory[i]));
-                   transport.exchange(call, deadline, bytes_of(memory[0]), from);
+                   transport.exchange(calls[0], deadline, bytes_of(memory[0]), from);
                  }});
 }
 
@@ -190,7 +195,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(std::vec
   check_tensors(kName, inputs);
   std::vector<TensorUse> uses;
   Tensors results;
-  std::vector<Collective> calls;
+  Calls calls;
   for (size_t i = 0; i < inputs.size(); ++i) {
     uses.push_back({inputs[i], Use::Read});
     for (const Tensors& of_rank : outputs) {
@@ -202,10 +207,9 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(std::vec
       results.push_back(of_rank[i]);
     }
   }
-  for (const at::Tensor& input : inputs) calls.push_back(next_call(Kind::AllGather, input));
-  return submit({OpType::ALLGATHER_COALESCED, calls.empty() ? 0 : calls.front().sequence, std::move(uses),
-                 std::move(results), opts.timeout, opts.asyncOp,
-                 [calls](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  for (const at::Tensor& input : inputs) calls.push_back(call_of(Kind::AllGather, input));
+  return submit({OpType::ALLGATHER_COALESCED, calls, std::move(uses), std::move(results), opts.timeout, opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    const size_t stride = static_cast<size_t>(transport.size()) + 1;
                    for (size_t i = 0; i < calls.size(); ++i) {
                      std::vector<ReceiveBytes> from;
@@ -228,11 +232,10 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coales
     uses.push_back({inputs[i], Use::Read});
     uses.push_back({outputs[i], Use::Overwrite});
   }
-  std::vector<Collective> calls;
-  for (const at::Tensor& input : inputs) calls.push_back(next_call(Kind::AllGather, input));
-  return submit({OpType::_ALLGATHER_BASE, calls.empty() ? 0 : calls.front().sequence, std::move(uses), outputs,
-                 opts.timeout, opts.asyncOp,
-                 [calls](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  Calls calls;
+  for (const at::Tensor& input : inputs) calls.push_back(call_of(Kind::AllGather, input));
+  return submit({OpType::_ALLGATHER_BASE, calls, std::move(uses), outputs, opts.timeout, opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    for (size_t i = 0; i < calls.size(); ++i) {
                      transport.exchange(calls[i], deadline, bytes_of(memory[2 * i]),
                                         parts_of(memory[2 * i + 1], static_cast<size_t>(transport.size())));
@@ -261,13 +264,18 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::gather(std::vector<Tensors>&
   } else {
     TORCH_CHECK_VALUE(outputs.empty() || outputs[0].empty(), kName, ": only the root, rank ", root, ", takes outputs.");
   }
-  Collective call = next_call(Kind::Gather, input);
+  Collective call = call_of(Kind::Gather, input);
   call.root = root;
-  return submit({OpType::GATHER, call.sequence, std::move(uses), std::move(results), opts.timeout, opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  return submit({OpType::GATHER,
+                 {call},
+                 std::move(uses),
+                 std::move(results),
+                 opts.timeout,
+                 opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()), {nullptr, 0, false});
                    for (size_t r = 1; r < memory.size(); ++r) from[r - 1] = room_of(memory[r]);
-                   transport.exchange(call, deadline, bytes_of(memory[0]), from);
+                   transport.exchange(calls[0], deadline, bytes_of(memory[0]), from);
                  }});
 }
 
@@ -289,16 +297,21 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::scatter(Tensors& outputs, st
   } else {
     TORCH_CHECK_VALUE(inputs.empty() || inputs[0].empty(), kName, ": only the root, rank ", root, ", gives inputs.");
   }
-  Collective call = next_call(Kind::Scatter, output);
+  Collective call = call_of(Kind::Scatter, output);
   call.root = root;
-  return submit({OpType::SCATTER, call.sequence, std::move(uses), outputs, opts.timeout, opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  return submit({OpType::SCATTER,
+                 {call},
+                 std::move(uses),
+                 outputs,
+                 opts.timeout,
+                 opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    const auto ranks = static_cast<size_t>(transport.size());
                    std::vector<SendBytes> to(ranks);
                    for (size_t r = 1; r < memory.size(); ++r) to[r - 1] = bytes_of(memory[r]);
                    std::vector<ReceiveBytes> from(ranks);
-                   from[static_cast<size_t>(call.root)] = room_of(memory[0]);
-                   transport.exchange(call, deadline, to, from);
+                   from[static_cast<size_t>(calls[0].root)] = room_of(memory[0]);
+                   transport.exchange(calls[0], deadline, to, from);
                  }});
 }
 
@@ -323,15 +336,21 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter(Tensors& outp
   TORCH_CHECK_VALUE(inputs[0][static_cast<size_t>(getRank())].numel() == output.numel(), kName,
                     ": the output has sizes ", output.sizes(), ", but the input for this rank has ",
                     inputs[0][static_cast<size_t>(getRank())].sizes(), ".");
-  Collective call = next_call(Kind::ReduceScatter, output);
+  Collective call = call_of(Kind::ReduceScatter, output);
   call.reduction = reduction;
   call.elements = total;
-  return submit({OpType::REDUCE_SCATTER, call.sequence, std::move(uses), outputs, opts.timeout, opts.asyncOp,
-                 [call, counts](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
-                   std::vector<const char*> in;
-                   for (size_t r = 1; r < memory.size(); ++r) in.push_back(memory[r].data());
-                   transport.reduce_scatter(call, deadline, in, counts, memory[0].data());
-                 }});
+  return submit(
+      {OpType::REDUCE_SCATTER,
+       {call},
+       std::move(uses),
+       outputs,
+       opts.timeout,
+       opts.asyncOp,
+       [counts](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
+         std::vector<const char*> in;
+         for (size_t r = 1; r < memory.size(); ++r) in.push_back(memory[r].data());
+         transport.reduce_scatter(calls[0], deadline, in, counts, memory[0].data());
+       }});
 }
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -355,14 +374,13 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coales
     uses.push_back({inputs[i], Use::Read});
     uses.push_back({outputs[i], Use::Overwrite});
   }
-  std::vector<Collective> calls;
+  Calls calls;
   for (const at::Tensor& input : inputs) {
-    calls.push_back(next_call(Kind::ReduceScatter, input));
+    calls.push_back(call_of(Kind::ReduceScatter, input));
     calls.back().reduction = reduction_of(kName, opts.reduceOp, input.scalar_type());
   }
-  return submit({OpType::_REDUCE_SCATTER_BASE, calls.empty() ? 0 : calls.front().sequence, std::move(uses), outputs,
-                 opts.timeout, opts.asyncOp,
-                 [calls](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  return submit({OpType::_REDUCE_SCATTER_BASE, calls, std::move(uses), outputs, opts.timeout, opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    const auto ranks = static_cast<size_t>(transport.size());
                    for (size_t i = 0; i < calls.size(); ++i) {
                      const std::vector<size_t> counts(ranks, static_cast<size_t>(calls[i].elements) / ranks);
@@ -383,17 +401,18 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall_base(at::Tensor& ou
   check_same_dtype(kName, input, output);
   const std::vector<size_t> in_bytes = split_bytes("input", input, input_splits, getSize());
   const std::vector<size_t> out_bytes = split_bytes("output", output, output_splits, getSize());
-  const Collective call = next_call(Kind::AllToAll, input);
+  const Collective call = call_of(Kind::AllToAll, input);
   return submit({OpType::ALLTOALL_BASE,
-                 call.sequence,
+                 {call},
                  {{input, Use::Read}, {output, Use::Overwrite}},
                  {output},
                  opts.timeout,
                  opts.asyncOp,
-                 [call, in_bytes, out_bytes](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+                 [in_bytes, out_bytes](Transport& transport, Deadline deadline, const Calls& calls,
+                                       std::vector<HostMemory>& memory) {
                    std::vector<SendBytes> to;
                    for (const ReceiveBytes& part : cut(memory[0], in_bytes)) to.push_back({part.data, part.size});
-                   transport.exchange(call, deadline, to, cut(memory[1], out_bytes));
+                   transport.exchange(calls[0], deadline, to, cut(memory[1], out_bytes));
                  }});
 }
 
@@ -413,9 +432,14 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall(Tensors& outputs, T
     check_same_dtype(kName, inputs[0], output);
     uses.push_back({output, Use::Overwrite});
   }
-  const Collective call = next_call(Kind::AllToAll, inputs[0]);
-  return submit({OpType::ALLTOALL, call.sequence, std::move(uses), outputs, opts.timeout, opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>& memory) {
+  const Collective call = call_of(Kind::AllToAll, inputs[0]);
+  return submit({OpType::ALLTOALL,
+                 {call},
+                 std::move(uses),
+                 outputs,
+                 opts.timeout,
+                 opts.asyncOp,
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
                    const auto ranks = static_cast<size_t>(transport.size());
                    std::vector<SendBytes> to;
                    std::vector<ReceiveBytes> from;
@@ -423,7 +447,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::alltoall(Tensors& outputs, T
                      to.push_back(bytes_of(memory[r]));
                      from.push_back(room_of(memory[ranks + r]));
                    }
-                   transport.exchange(call, deadline, to, from);
+                   transport.exchange(calls[0], deadline, to, from);
                  }});
 }
 
@@ -445,16 +469,16 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::recvAnysource(Tensors& tenso
 }
 
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::barrier(const c10d::BarrierOptions& opts) {
-  const Collective call = next_call(Kind::Barrier, {});
+  const Collective call = call_of(Kind::Barrier, {});
   return submit({OpType::BARRIER,
-                 call.sequence,
+                 {call},
                  {},
                  {},
                  opts.timeout,
                  opts.asyncOp,
-                 [call](Transport& transport, Deadline deadline, std::vector<HostMemory>&) {
+                 [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>&) {
                    const std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
-                   transport.exchange(call, deadline, SendBytes{}, from);
+                   transport.exchange(calls[0], deadline, SendBytes{}, from);
                  }});
 }
 

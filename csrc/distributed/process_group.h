@@ -36,7 +36,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
   const std::string getBackendName() const override { return "neuron"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
-  uint64_t getSequenceNumberForGroup() override;
+  uint64_t getSequenceNumberForGroup() override { return channel_->sequence; }
   void setSequenceNumberForGroup() override {}  // begins at 0 everywhere
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
@@ -77,6 +77,9 @@ class ProcessGroupNeuron final : public c10d::Backend {
   // Runs a collective of a program, on the thread that drives the core. Raises.
   void run_in_program(Collective call, const std::function<void(Transport&, const Collective&, Deadline)>& body);
 
+  // How long collectives have taken in this process, waiting for other ranks included.
+  static int64_t collective_nanoseconds();
+
   const GroupName& name() const { return name_; }
   // The place of the group among those of this process, the lowest that was free: what programs call
   // it by. Ranks that create their groups in the same way, as device meshes do, have the same ones.
@@ -87,12 +90,13 @@ class ProcessGroupNeuron final : public c10d::Backend {
   static c10::intrusive_ptr<ProcessGroupNeuron> by_name(const std::string& name);
 
  private:
-  // Moves the bytes: `memory` are the tensors of the call, in the order in which they were given.
-  using Body = std::function<void(Transport& transport, Deadline deadline, std::vector<HostMemory>& memory)>;
+  // Moves the bytes: `memory` are the tensors of the submission, in the order in which they were given.
+  using Body = std::function<void(Transport& transport, Deadline deadline, const std::vector<Collective>& calls,
+                                  std::vector<HostMemory>& memory)>;
 
   struct Submission {
     c10d::OpType type = c10d::OpType::UNKNOWN;
-    uint64_t sequence = 0;
+    std::vector<Collective> calls;  // numbered when their turn comes, as those in programs are
     std::vector<TensorUse> tensors;
     Tensors results;
     std::chrono::milliseconds timeout{0};
@@ -105,9 +109,10 @@ class ProcessGroupNeuron final : public c10d::Backend {
   struct Channel {
     std::shared_ptr<Transport> transport;
     std::mutex executing;  // one collective at a time
+    std::atomic<uint64_t> sequence{0};
   };
 
-  Collective next_call(Kind kind, const at::Tensor& tensor);
+  Collective call_of(Kind kind, const at::Tensor& tensor) const;
   c10::Device device_of(const Submission& submission) const;
   WorkPointer submit(Submission submission);
   WorkPointer post_message(c10d::OpType type, Tensors& tensors, int peer, int tag);
@@ -118,8 +123,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
   std::shared_ptr<Transport> transport_;
   GroupName name_;
   c10::intrusive_ptr<Options> options_;
-  std::mutex mutex_;
-  uint64_t sequence_ = 0;  // guarded by mutex_
+  std::atomic<uint64_t> submitted_{0};
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<NeuronWork>> coalesced_;
   int64_t ordinal_ = -1;  // guarded by the registry's mutex

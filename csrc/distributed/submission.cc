@@ -33,6 +33,17 @@ Registry& registry() {
   return *leaked;
 }
 
+std::atomic<int64_t> g_nanoseconds{0};
+
+// Adds the time of a scope to what collectives took.
+class Stopwatch {
+ public:
+  ~Stopwatch() { g_nanoseconds += std::chrono::nanoseconds(Clock::now() - start_).count(); }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
 std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -48,6 +59,7 @@ std::string text_of(const std::exception_ptr& error) {
 // A collective from the call until its work is complete.
 struct ProcessGroupNeuron::Operation {
   std::shared_ptr<Channel> channel;
+  std::vector<Collective> calls;
   std::vector<TensorUse> tensors;
   std::vector<HostMemory> memory;
   std::chrono::milliseconds timeout{0};
@@ -97,12 +109,7 @@ std::chrono::milliseconds ProcessGroupNeuron::timeout_or_default(std::chrono::mi
   return timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
 }
 
-uint64_t ProcessGroupNeuron::getSequenceNumberForGroup() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return sequence_;
-}
-
-Collective ProcessGroupNeuron::next_call(Kind kind, const at::Tensor& tensor) {
+Collective ProcessGroupNeuron::call_of(Kind kind, const at::Tensor& tensor) const {
   check_open();
   Collective call;
   call.kind = kind;
@@ -111,8 +118,6 @@ Collective ProcessGroupNeuron::next_call(Kind kind, const at::Tensor& tensor) {
     call.elements = tensor.numel();
     call.set_shape(tensor.sizes());
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  call.sequence = sequence_++;
   return call;
 }
 
@@ -125,7 +130,8 @@ void ProcessGroupNeuron::execute(Operation& operation) {
   std::exception_ptr error;
   try {
     std::lock_guard<std::mutex> lock(operation.channel->executing);
-    operation.body(*operation.channel->transport, deadline_in(operation.timeout), operation.memory);
+    const Stopwatch stopwatch;
+    operation.body(*operation.channel->transport, deadline_in(operation.timeout), operation.calls, operation.memory);
     for (HostMemory& memory : operation.memory) memory.commit();
   } catch (...) {
     error = std::current_exception();
@@ -140,14 +146,16 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::submit(Submission submission
   const c10::Device device = device_of(submission);
   auto operation = std::make_shared<Operation>();
   operation->channel = channel_;
+  operation->calls = std::move(submission.calls);
   operation->tensors = std::move(submission.tensors);
   operation->timeout = timeout_or_default(submission.timeout);
   operation->body = std::move(submission.body);
-  operation->work = c10::make_intrusive<NeuronWork>(transport_, submission.type, submission.sequence, device,
-                                                    std::move(submission.results));
+  operation->work =
+      c10::make_intrusive<NeuronWork>(transport_, submission.type, submitted_++, device, std::move(submission.results));
   const c10::intrusive_ptr<NeuronWork> work = operation->work;
   const bool async = submission.async || coalescing_;
   const auto turn = [operation, async, thread = thread_] {
+    for (Collective& call : operation->calls) call.sequence = operation->channel->sequence++;
     try {
       operation->memory = host_memory_of(operation->tensors);
     } catch (...) {
@@ -214,13 +222,11 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::endCoalescing() {
 void ProcessGroupNeuron::run_in_program(Collective call,
                                         const std::function<void(Transport&, const Collective&, Deadline)>& body) {
   check_open();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    call.sequence = sequence_++;
-  }
+  call.sequence = channel_->sequence++;
   while (!thread_->wait_idle(std::chrono::hours(1))) {
   }
   std::lock_guard<std::mutex> lock(channel_->executing);
+  const Stopwatch stopwatch;
   try {
     body(*transport_, call, deadline_in(options_->timeout));
   } catch (...) {
@@ -248,6 +254,8 @@ c10::intrusive_ptr<ProcessGroupNeuron> ProcessGroupNeuron::by_name(const std::st
   }
   TORCH_CHECK(false, "There is no process group '", name, "' of the backend 'neuron' in this process.");
 }
+
+int64_t ProcessGroupNeuron::collective_nanoseconds() { return g_nanoseconds; }
 
 void ProcessGroupNeuron::abort() {
   const GilRelease no_gil;

@@ -187,9 +187,8 @@ def _load_or_compile(program: Program, target: Target, level: int, parts: Parts,
     cache = neff_cache()
     data = cache.load(key)
     if data is None:
-        with cache.lock(key) as waited:
-            if waited:
-                data = cache.load(key)
+        with cache.lock(key):
+            data = cache.load(key)  # another process may have stored it since
             if data is None:
                 metrics.increment("CompilationCache.PersistentMisses")
                 return _compile(program, target, level, parts, key)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A FLUX.2 transformer of 129 million parameters sharded over two ranks, against one rank; one thread for each rank.
+
+eager_speedup, compiled_speedup   time on one rank / time on two, bfloat16, programs compiled
+communication_share               of the compiled time on two ranks: collectives, waiting for the other rank included
+memory_ratio                      device memory of the weights, of each of two ranks / of one rank
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+import torch
+
+from .measure import print_result, print_table, seconds
+
+IMAGE_TOKENS, TEXT_TOKENS = 1024, 128
+ROUNDS = 5
+
+
+def make_call(mode: str, ranks: int) -> tuple[Callable[[], torch.Tensor], int]:
+    """A function that runs the transformer once, until its result is there; and the bytes of its weights."""
+    from diffusers import Flux2Transformer2DModel, TensorParallelConfig
+    from torch.distributed.device_mesh import DeviceMesh
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    model = Flux2Transformer2DModel(
+        in_channels=128,
+        num_layers=2,
+        num_single_layers=4,
+        attention_head_dim=128,
+        num_attention_heads=8,
+        joint_attention_dim=1024,
+        guidance_embeds=False,
+    ).eval()
+    torch.set_default_dtype(torch.float32)
+    if ranks > 1:
+        mesh = DeviceMesh("neuron", list(range(ranks)))
+        model.enable_parallelism(config=TensorParallelConfig(mesh=mesh))
+    model = model.to("neuron")
+    torch.neuron.synchronize()
+    weights = torch.neuron.memory_allocated()
+    if mode == "compiled":
+        model.compile(backend="neuron", fullgraph=True, dynamic=False)
+    side = int(IMAGE_TOKENS**0.5)
+    one = torch.arange(1)
+    inputs = {
+        "hidden_states": torch.randn(1, IMAGE_TOKENS, 128).bfloat16(),
+        "encoder_hidden_states": torch.randn(1, TEXT_TOKENS, 1024).bfloat16(),
+        "timestep": torch.tensor([0.5], dtype=torch.bfloat16),
+        "img_ids": torch.cartesian_prod(one, torch.arange(side), torch.arange(side), one),
+        "txt_ids": torch.cartesian_prod(one, one, one, torch.arange(TEXT_TOKENS)),
+    }
+    inputs = {name: value.to("neuron") for name, value in inputs.items()}
+
+    @torch.no_grad()
+    def call() -> torch.Tensor:
+        result = model(**inputs, return_dict=False)[0]
+        torch.neuron.synchronize()
+        return result
+
+    return call, weights
+
+
+def measure(ranks: int) -> dict[str, float]:
+    """Of this rank: seconds per call eager and compiled, the share of communication, and the bytes of the weights."""
+    import torch.distributed as dist
+
+    from torch_neuronx import _C
+
+    dist.init_process_group("neuron")
+    figures: dict[str, float] = {}
+    for mode in ("eager", "compiled"):
+        call, figures["weights"] = make_call(mode, ranks)
+        call()
+        call()
+        times, shares = [], []
+        for _ in range(ROUNDS):
+            dist.barrier()
+            before = _C.collective_nanoseconds()
+            times.append(seconds(call))
+            shares.append((_C.collective_nanoseconds() - before) * 1e-9 / times[-1])
+        figures[mode] = statistics.median(times)
+        figures[f"{mode}_share"] = statistics.median(shares)
+        del call
+        torch._dynamo.reset()
+    dist.destroy_process_group()
+    return figures
+
+
+def run(ranks: int) -> list[dict[str, float]]:
+    """What each rank measures."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = []
+        for rank in range(ranks):
+            environment = {
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(ranks),
+                "LOCAL_WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29571",
+                "NPROC": "1",
+                "OMP_NUM_THREADS": "1",
+            }
+            command = [sys.executable, "-m", "benchmarks.tensor_parallel", "--ranks", str(ranks)]
+            output = open(f"{folder}/{rank}", "w+")
+            processes.append((subprocess.Popen(command, env=environment, stdout=output), output))
+        figures = []
+        for process, output in processes:
+            if process.wait() != 0:
+                raise RuntimeError(f"a rank of {ranks} failed")
+            output.seek(0)
+            figures.append(json.loads(output.read().strip().splitlines()[-1]))
+            output.close()
+        return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, help="measure as one of so many ranks (used by the benchmark itself)")
+    arguments = parser.parse_args()
+    if arguments.ranks is not None:
+        print(json.dumps(measure(arguments.ranks)))
+        return
+    (one,) = run(1)
+    two = run(2)
+    slowest = {mode: max(rank[mode] for rank in two) for mode in ("eager", "compiled")}
+    share = max(rank["compiled_share"] for rank in two)
+    print_table(
+        [
+            *[(f"{mode}, 1 rank", f"{one[mode]:.3f} s") for mode in ("eager", "compiled")],
+            *[
+                (
+                    f"{mode}, 2 ranks",
+                    f"{slowest[mode]:.3f} s, {max(r[mode + '_share'] for r in two):.1%} in collectives",
+                )
+                for mode in ("eager", "compiled")
+            ],
+            ("weights, 1 rank", f"{one['weights'] / 2**20:.0f} MiB"),
+            ("weights, each of 2 ranks", f"{two[0]['weights'] / 2**20:.0f} MiB"),
+        ]
+    )
+    print_result(
+        {
+            "eager_speedup": one["eager"] / slowest["eager"],
+            "compiled_speedup": one["compiled"] / slowest["compiled"],
+            "communication_share": share,
+            "memory_ratio": max(rank["weights"] for rank in two) / one["weights"],
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

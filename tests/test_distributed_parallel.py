@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch builds on process groups: DTensor, tensor, data and pipeline parallelism, checkpoints, graphs."""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from distributed_world import World
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+
+@pytest.fixture(scope="module")
+def world():
+    two = World(2)
+    yield two
+    assert two.close() == [0, 0]
+
+
+def device(rank: int) -> torch.device:
+    return torch.device("neuron", rank)
+
+
+class Mlp(nn.Module):
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(nn.functional.gelu(self.up(x)))
+
+
+def seeded(make, seed: int = 0):
+    torch.manual_seed(seed)
+    return make()
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-4) -> None:
+    torch.testing.assert_close(actual.detach().cpu(), expected.detach().cpu(), rtol=tolerance, atol=tolerance)
+
+
+def check_dtensor(rank: int, size: int) -> None:
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("neuron", (size,))
+    whole = seeded(lambda: torch.randn(6, 10))
+    rows = distribute_tensor(whole.to(device(rank)), mesh, [Shard(0)])
+    assert rows.to_local().shape == (3, 10)
+    close(rows.full_tensor(), whole)
+    close(rows.redistribute(placements=[Shard(1)]).to_local(), whole.chunk(size, 1)[rank])
+    close(rows.redistribute(placements=[Replicate()]).to_local(), whole)
+    partial = DTensor.from_local(whole.to(device(rank)), mesh, [Partial()])
+    close(partial.redistribute(placements=[Shard(0)]).to_local(), (size * whole).chunk(size)[rank])
+    close(partial.full_tensor(), size * whole)
+    # Five rows by two ranks: uneven.
+    uneven = distribute_tensor(whole[:5].to(device(rank)), mesh, [Shard(0)])
+    assert len(uneven.to_local()) == 3 - rank
+    close((uneven + 1).full_tensor(), whole[:5] + 1)
+    close(rows.sum().full_tensor(), whole.sum())
+
+
+def test_dtensor(world):
+    world.run(check_dtensor)
+
+
+def check_tensor_parallel(rank: int, size: int, dtype: torch.dtype, tolerance: float, compiled: bool) -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("neuron", (size,))
+    reference = seeded(Mlp).to(dtype)
+    model = copy.deepcopy(reference).to(device(rank))
+    whole = torch.neuron.memory_allocated()
+    parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    assert model.up.weight.to_local().shape == (64 // size, 16)
+    assert torch.neuron.memory_allocated() < whole
+    x = seeded(lambda: torch.randn(3, 16).to(dtype), 1)
+    run = torch.compile(model, backend="neuron", fullgraph=True, dynamic=False) if compiled else model
+    ours = x.to(device(rank)).requires_grad_()
+    theirs = x.clone().requires_grad_()
+    expected = reference(theirs)
+    actual = run(ours)
+    close(actual.float(), expected.float(), tolerance)
+    if not compiled:
+        actual.sum().backward()
+        expected.sum().backward()
+        close(ours.grad.float(), theirs.grad.float(), tolerance)
+        close(model.up.weight.grad.full_tensor().float(), reference.up.weight.grad.float(), tolerance)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=["f32", "bf16"])
+def test_tensor_parallel(world, dtype, tolerance, compiled):
+    world.run(check_tensor_parallel, dtype, tolerance, compiled)
+
+
+def losses(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: list[torch.Tensor]) -> list[float]:
+    values = []
+    for x in inputs:
+        optimizer.zero_grad()
+        loss = (model(x) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    return values
+
+
+def check_data_parallel(rank: int, size: int, kind: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    batches = [seeded(lambda: torch.randn(2 * size, 16), seed) for seed in range(4)]
+    reference = seeded(Mlp)
+    expected = losses(reference, torch.optim.AdamW(reference.parameters(), lr=1e-2), batches)
+
+    model: nn.Module = seeded(Mlp).to(device(rank))
+    if kind == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        mesh = init_device_mesh("neuron", (size,))
+        fully_shard(model.up, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    mine = [batch.chunk(size)[rank].to(device(rank)) for batch in batches]
+    values = torch.tensor(losses(model, torch.optim.AdamW(model.parameters(), lr=1e-2), mine), device=device(rank))
+    dist.all_reduce(values, dist.ReduceOp.AVG)
+    close(values, torch.tensor(expected), 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_data_parallel(world, kind):
+    world.run(check_data_parallel, kind)
+
+
+def check_checkpoint(rank: int, size: int, folder: str) -> None:
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    def sharded(seed: int) -> nn.Module:
+        model = seeded(Mlp, seed).to(device(rank))
+        fully_shard(model, mesh=init_device_mesh("neuron", (size,)))
+        return model
+
+    saved, loaded = sharded(1), sharded(2)
+    checkpoint.save(get_model_state_dict(saved), checkpoint_id=folder)
+    state = get_model_state_dict(loaded)
+    checkpoint.load(state, checkpoint_id=folder)
+    set_model_state_dict(loaded, state)
+    close(loaded.up.weight.full_tensor(), seeded(Mlp, 1).up.weight, 0)
+
+
+def test_checkpoint_of_a_sharded_model(world, tmp_path):
+    world.run(check_checkpoint, str(tmp_path / "checkpoint"))
+
+
+def check_pipeline(rank: int, size: int) -> None:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    layers = [seeded(Mlp, seed) for seed in range(size)]
+    stage = PipelineStage(copy.deepcopy(layers[rank]).to(device(rank)), rank, size, device(rank))
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).square().mean()
+
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss)
+    x, target = (seeded(lambda: torch.randn(8, 16), seed) for seed in (7, 8))
+    if rank == 0:
+        schedule.step(x.to(device(rank)))
+    else:
+        collected: list[torch.Tensor] = []
+        schedule.step(target=target.to(device(rank)), losses=collected)
+        expected = loss(layers[1](layers[0](x)), target)
+        close(torch.stack([value.cpu() for value in collected]).mean(), expected)
+    loss(layers[1](layers[0](x)), target).backward()
+    close(stage.submod.up.weight.grad, layers[rank].up.weight.grad)
+
+
+def test_pipeline(world):
+    world.run(check_pipeline)
+
+
+def check_compiled_collectives(rank: int, size: int) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    group = dist.group.WORLD
+
+    def several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # Independent of each other, so their order is the compiler's choice: it must be one for all ranks.
+        return (
+            functional.all_reduce(x, "sum", group),
+            functional.all_reduce(x * 2, "max", group),
+            functional.all_reduce(x, "avg", group),
+            functional.all_gather_tensor(x, 0, group),
+            functional.all_gather_tensor(x, 1, group),
+            functional.reduce_scatter_tensor(x, "sum", 0, group),
+            functional.all_to_all_single(x, None, None, group),
+            functional.broadcast(x, 1, group),
+            *functional.all_reduce_coalesced([x, x + 1], "sum", group),
+        )
+
+    x = seeded(lambda: torch.randn(4, 6), rank).to(device(rank))
+    compiled = torch.compile(several, backend="neuron", fullgraph=True, dynamic=False)
+    for actual, expected in zip(compiled(x), several(x), strict=True):
+        close(actual, expected + 0)
+
+
+def test_collectives_in_a_graph(world):
+    world.run(check_compiled_collectives)
+
+
+def check_groups_share_a_program(rank: int, size: int) -> int:
+    from torch.distributed import _functional_collectives as functional
+
+    from torch_neuronx.metrics import get_counter_value
+
+    # A group of each rank alone: c10d gives them different names.
+    groups = [dist.new_group([r]) for r in range(size)]
+    compiled = torch.compile(
+        lambda x: functional.all_reduce(x.sin(), "sum", groups[rank]) + 1, backend="neuron", fullgraph=True
+    )
+    before = get_counter_value("CompilationCache.TotalCompilations") or 0
+    x = torch.full((5, 3), 2.0)
+    close(compiled(x.to(device(rank))), x.sin() + 1)
+    dist.barrier()
+    return get_counter_value("CompilationCache.TotalCompilations") - before
+
+
+def test_ranks_with_different_group_names_share_a_program(world):
+    assert sum(world.run(check_groups_share_a_program).values()) == 1
+
+
+def train_a_little(rank: int, size: int) -> tuple[int, int]:
+    from torch_neuronx.metrics import get_counter_value
+
+    model = seeded(Mlp).to(device(rank))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses(model, optimizer, [torch.ones(2, 16, device=device(rank))] * 2)
+    torch.compile(model, backend="neuron")(torch.ones(2, 16, device=device(rank)))
+    dist.barrier()
+    folder = Path(os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"])
+    return get_counter_value("CompilationCache.TotalCompilations"), len(list(folder.rglob("*.neff")))
+
+
+def test_each_program_is_compiled_once_by_all_ranks_together(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    world = World(4, TORCH_NEURONX_NEFF_CACHE_DIR=str(cache))
+    results = world.run(train_a_little)
+    assert world.close() == [0] * 4
+    compiled = [count for count, _ in results.values()]
+    programs = results[0][1]
+    assert programs > 10
+    assert sum(compiled) == programs, compiled
