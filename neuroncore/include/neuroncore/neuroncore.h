@@ -173,9 +173,9 @@ NRT_STATUS neuroncore_set_collectives(const neuroncore_collectives_t* table);
 /* ---- Memory of tensors, for host code that works on it in the place of a program (collectives between programs). */
 
 /* Lends bytes [offset, offset + size) of a tensor; *data is null for size 0. With `overwrite` the caller is about to
- * write all of them, so what they hold now is not kept. Unlike nrt_tensor_get_va this pins nothing: a program that later
- * gives the tensor another content leaves the lent memory alone, so the borrower keeps programs that write the tensor
- * apart from its own use. *loan goes to neuroncore_give_back, also after nrt_tensor_free. */
+ * write all of them, so what they hold now is not kept. Unlike nrt_tensor_get_va this pins nothing: a program that
+ * later gives the tensor another content leaves the lent memory alone, so the borrower keeps programs that write the
+ * tensor apart from its own use. *loan goes to neuroncore_give_back, also after nrt_tensor_free. */
 NRT_STATUS neuroncore_borrow(const nrt_tensor_t* tensor, size_t offset, size_t size, bool overwrite, void** data,
                              void** loan);
 void neuroncore_give_back(void* loan);
