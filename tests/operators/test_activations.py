@@ -87,8 +87,8 @@ CASES = [
     backward("softplus_backward", 2, 5),
     forward("mish"),
     backward("mish_backward"),
-    forward("softshrink", 0.7),
-    backward("softshrink_backward", 0.7),
+    forward("softshrink", 0.75),  # a bfloat16 number: PyTorch 2.13 subtracts the exact threshold, 2.14 the rounded one
+    backward("softshrink_backward", 0.75),
     forward("hardshrink", 0.7),
     backward("hardshrink_backward", 0.7),
     forward("glu", -1, make=values),
