@@ -10,44 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from .measure import child, interleaved, print_result, print_table, seconds
+from .flux_model import make_inputs, make_model
+from .measure import child, interleaved, peak_bytes, print_result, print_table, seconds
 
-IMAGE_TOKENS, TEXT_TOKENS = 1024, 128
+IMAGE_TOKENS = 1024
 ROUNDS = 5
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def make_call(device: str, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
     """A function that runs the transformer once, until its result is there."""
-    from diffusers import Flux2Transformer2DModel
-
-    torch.manual_seed(0)
-    torch.set_default_dtype(dtype)  # makes the weights in this dtype: no detour through float32
-    model = Flux2Transformer2DModel(
-        in_channels=128,
-        num_layers=2,
-        num_single_layers=4,
-        attention_head_dim=128,
-        num_attention_heads=8,
-        joint_attention_dim=1024,
-        guidance_embeds=False,
-    )
-    torch.set_default_dtype(torch.float32)
-    model = model.to(device).eval()
-    side = int(IMAGE_TOKENS**0.5)
-    one = torch.arange(1)
-    inputs = {
-        "hidden_states": torch.randn(1, IMAGE_TOKENS, 128).to(dtype),
-        "encoder_hidden_states": torch.randn(1, TEXT_TOKENS, 1024).to(dtype),
-        "timestep": torch.tensor([0.5], dtype=dtype),
-        "img_ids": torch.cartesian_prod(one, torch.arange(side), torch.arange(side), one),
-        "txt_ids": torch.cartesian_prod(one, one, one, torch.arange(TEXT_TOKENS)),
-    }
-    inputs = {name: value.to(device) for name, value in inputs.items()}
+    model = make_model(dtype).to(device)
+    inputs = make_inputs(IMAGE_TOKENS, dtype, device)
 
     @torch.no_grad()
     def call() -> torch.Tensor:
@@ -60,17 +37,15 @@ def make_call(device: str, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
 
 
 def peak_memory(device: str, dtype: str) -> int:
-    """Peak memory in kB of a process that runs the transformer three times."""
-    return child("benchmarks.flux_block", "--peak", device, dtype)["peak_kb"]
+    """Peak memory in bytes of a process that runs the transformer three times."""
+    return child("benchmarks.flux_block", "--peak", device, dtype)["peak_bytes"]
 
 
 def measure_peak(device: str, dtype: str) -> None:
     call = make_call(device, DTYPES[dtype])
     for _ in range(3):
         call()
-    # Not ru_maxrss: that begins with the memory of the parent, from before it became this program.
-    status = Path("/proc/self/status").read_text()
-    print(json.dumps({"peak_kb": int(status.split("VmHWM:")[1].split()[0])}))
+    print(json.dumps({"peak_bytes": peak_bytes()}))
 
 
 def main() -> None:
@@ -100,7 +75,7 @@ def main() -> None:
     peaks = {(device, dtype): peak_memory(device, dtype) for device in ("neuron", "cpu") for dtype in DTYPES}
     ratios = {dtype: peaks["neuron", dtype] / peaks["cpu", dtype] for dtype in DTYPES}
     for dtype, ratio in ratios.items():
-        megabytes = [peaks[device, dtype] / 1024 for device in ("neuron", "cpu")]
+        megabytes = [peaks[device, dtype] / 2**20 for device in ("neuron", "cpu")]
         rows.append((f"{dtype}: peak memory", f"{megabytes[0]:.0f} MB  {megabytes[1]:.0f} MB  {ratio:.2f}"))
     result["peak_memory_ratio"] = max(ratios.values())
     print_table(rows)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -45,6 +46,13 @@ def python(*arguments: str, environment: Mapping[str, str] | None = None) -> str
 def child(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The JSON object that `python -m module arguments` prints as its last line."""
     return json.loads(python("-m", module, *arguments, environment=environment).strip().splitlines()[-1])
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had. Not ru_maxrss: that begins with the memory of the parent, from
+    before it became this program."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def print_table(rows: list[tuple[str, str]]) -> None:

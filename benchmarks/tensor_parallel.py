@@ -19,29 +19,19 @@ from collections.abc import Callable
 
 import torch
 
+from .flux_model import make_inputs, make_model
 from .measure import print_result, print_table, seconds
 
-IMAGE_TOKENS, TEXT_TOKENS = 1024, 128
+IMAGE_TOKENS = 1024
 ROUNDS = 5
 
 
 def make_call(mode: str, ranks: int) -> tuple[Callable[[], torch.Tensor], int]:
     """A function that runs the transformer once, until its result is there; and the bytes of its weights."""
-    from diffusers import Flux2Transformer2DModel, TensorParallelConfig
+    from diffusers import TensorParallelConfig
     from torch.distributed.device_mesh import DeviceMesh
 
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    model = Flux2Transformer2DModel(
-        in_channels=128,
-        num_layers=2,
-        num_single_layers=4,
-        attention_head_dim=128,
-        num_attention_heads=8,
-        joint_attention_dim=1024,
-        guidance_embeds=False,
-    ).eval()
-    torch.set_default_dtype(torch.float32)
+    model = make_model(torch.bfloat16)
     if ranks > 1:
         mesh = DeviceMesh("neuron", list(range(ranks)))
         model.enable_parallelism(config=TensorParallelConfig(mesh=mesh))
@@ -50,16 +40,7 @@ def make_call(mode: str, ranks: int) -> tuple[Callable[[], torch.Tensor], int]:
     weights = torch.neuron.memory_allocated()
     if mode == "compiled":
         model.compile(backend="neuron", fullgraph=True, dynamic=False)
-    side = int(IMAGE_TOKENS**0.5)
-    one = torch.arange(1)
-    inputs = {
-        "hidden_states": torch.randn(1, IMAGE_TOKENS, 128).bfloat16(),
-        "encoder_hidden_states": torch.randn(1, TEXT_TOKENS, 1024).bfloat16(),
-        "timestep": torch.tensor([0.5], dtype=torch.bfloat16),
-        "img_ids": torch.cartesian_prod(one, torch.arange(side), torch.arange(side), one),
-        "txt_ids": torch.cartesian_prod(one, one, one, torch.arange(TEXT_TOKENS)),
-    }
-    inputs = {name: value.to("neuron") for name, value in inputs.items()}
+    inputs = make_inputs(IMAGE_TOKENS, torch.bfloat16, "neuron")
 
     @torch.no_grad()
     def call() -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch.testing import assert_close
 
 import torch_neuronx
-from tests.tiny_models import autoencoder, bert, flux2, gpt2, move_to, qwen3, sdxl_unet
+from tests.tiny_models import autoencoder, bert, flux2, gpt2, gpt2_model, move_to, qwen3, qwen3_model, sdxl_unet
 from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics
 
 
@@ -173,28 +173,15 @@ def test_trainer(options: dict, tolerance: float, tmp_path) -> None:
 
 def language_model(kind: str) -> torch.nn.Module:
     """One whose greedy choices are far from ties."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Qwen3Config, Qwen3ForCausalLM
-
     options: dict[str, Any] = {
-        "vocab_size": 99,
         "initializer_range": 0.3,
         "bos_token_id": 1,
         "eos_token_id": None,
         "pad_token_id": 0,
     }
     if kind == "gpt2":
-        return GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=4096, **options)).eval()
-    config = Qwen3Config(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=4096,
-        **options,
-    )
-    return Qwen3ForCausalLM(config).eval()
+        return gpt2_model(n_positions=4096, **options).eval()
+    return qwen3_model(max_position_embeddings=4096, **options).eval()
 
 
 def prompt() -> dict[str, torch.Tensor]:

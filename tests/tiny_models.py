@@ -35,7 +35,7 @@ def flux2():
     return model, inputs, lambda output, move: torch.nn.functional.mse_loss(output[0], move(target))
 
 
-def qwen3():
+def qwen3_model(**options):
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
@@ -46,16 +46,25 @@ def qwen3():
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=8,
+        **options,
     )
+    return Qwen3ForCausalLM(config)
+
+
+def gpt2_model(**options):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, **options))
+
+
+def qwen3():
+    model = qwen3_model()
     tokens = torch.randint(0, 99, (2, 12))
-    return Qwen3ForCausalLM(config), {"input_ids": tokens, "labels": tokens}, lambda output, move: output.loss
+    return model, {"input_ids": tokens, "labels": tokens}, lambda output, move: output.loss
 
 
 def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=32, bos_token_id=1, eos_token_id=2)
-    model = GPT2LMHeadModel(config)
+    model = gpt2_model(n_positions=32, bos_token_id=1, eos_token_id=2)
     model.loss_type = "ForCausalLM"  # as for a checkpoint; the library warns, and breaks the graph, when it is None
     tokens = torch.randint(0, 99, (2, 12))
     return model, {"input_ids": tokens, "labels": tokens}, lambda output, move: output.loss
