@@ -37,6 +37,16 @@ struct Operand {
   uint64_t bits = 0;
 };
 
+inline Operand scalar_operand(ScalarKind kind, uint64_t bits) {
+  Operand operand;
+  operand.scalar = kind;
+  operand.bits = bits;
+  return operand;
+}
+
+// The estimate of work that other processes wait for: the worker gets it at once, because this one may never ask.
+constexpr double kAwaitedUs = 1e6;
+
 // What the core runs next. Slots are reused, so that a launch allocates nothing.
 struct Launch {
   Program* program = nullptr;

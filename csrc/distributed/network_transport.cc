@@ -61,8 +61,7 @@ class NetworkTransport::Item final : public Message {
     } catch (const std::exception& gloo) {
       error_ = what_ + ": " + first_line(gloo.what());
     }
-    if (!error_.empty())
-      failure = std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, __LINE__}, error_));
+    if (!error_.empty()) failure = backend_error(error_);
     if (spec_.on_done) spec_.on_done(failure);
   }
 

@@ -53,6 +53,13 @@ void Peers::ring(Bell RankControl::* bell) {
   }
 }
 
+void Peers::ring_all() {
+  for (int r = 0; r < segment_->size(); ++r) {
+    segment_->control(r).collectives.ring();
+    segment_->control(r).messages.ring();
+  }
+}
+
 void Peers::fail(const std::string& reason) {
   abort(reason);
   C10_THROW_ERROR(DistBackendError, reason);
@@ -70,10 +77,7 @@ void Peers::abort(const std::string& reason) {
     }
     aborted_ = true;
   }
-  for (int r = 0; r < segment_->size(); ++r) {
-    segment_->control(r).collectives.ring();
-    segment_->control(r).messages.ring();
-  }
+  ring_all();
 }
 
 void Peers::close() {
@@ -84,10 +88,7 @@ void Peers::close() {
     if (!aborted_) reason_ = "it was destroyed (destroy_process_group) in this process.";
     aborted_ = true;
   }
-  for (int r = 0; r < segment_->size(); ++r) {
-    segment_->control(r).collectives.ring();
-    segment_->control(r).messages.ring();
-  }
+  ring_all();
 }
 
 std::string Peers::trouble_with(const std::vector<int>& ranks) {

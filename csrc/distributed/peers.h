@@ -66,6 +66,8 @@ class Peers {
   void abort(const std::string& reason);
   // Rings one bell of everybody else.
   void ring(Bell RankControl::* bell);
+  // Rings every bell of everybody: whoever sleeps looks up.
+  void ring_all();
 
   // What is wrong with one of these ranks, or with this one; "" if nothing is.
   std::string trouble_with(const std::vector<int>& ranks);

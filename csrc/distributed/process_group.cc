@@ -21,10 +21,7 @@ ReceiveBytes room_of(const HostMemory& memory) { return {memory.data(), memory.s
 
 // Views of equal parts of a tensor, in order.
 std::vector<ReceiveBytes> parts_of(const HostMemory& memory, size_t parts) {
-  std::vector<ReceiveBytes> all;
-  for (size_t i = 0; i < parts; ++i)
-    all.push_back({memory.data() + i * (memory.size() / parts), memory.size() / parts});
-  return all;
+  return equal_parts(memory.data(), memory.size() / parts, parts);
 }
 
 // Views of parts of so many bytes each, in order.
@@ -60,6 +57,23 @@ std::vector<size_t> split_bytes(const char* what, const at::Tensor& tensor, cons
     bytes.push_back(static_cast<size_t>(r) * row);
   }
   return bytes;
+}
+
+// The tensors of a coalesced call, each input before its output. `wholes` are as large as `parts` of all ranks.
+std::vector<TensorUse> paired_uses(const char* name, const std::vector<at::Tensor>& inputs,
+                                   const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& wholes,
+                                   const std::vector<at::Tensor>& parts, int ranks) {
+  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name, ": ", inputs.size(), " inputs, but ", outputs.size(),
+                    " outputs.");
+  check_tensors(name, inputs);
+  check_tensors(name, outputs);
+  std::vector<TensorUse> uses;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_whole(name, wholes[i], parts[i], ranks);
+    uses.push_back({inputs[i], Use::Read});
+    uses.push_back({outputs[i], Use::Overwrite});
+  }
+  return uses;
 }
 
 int checked_root(const char* name, int64_t root, int64_t root_tensor, int ranks) {
@@ -113,7 +127,6 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_coalesced(Tensors&
   check_tensors(kName, tensors, true);
   Calls calls;
   std::vector<TensorUse> uses;
-  for (const at::Tensor& tensor : tensors) reduction_of(kName, opts.reduceOp, tensor.scalar_type());
   for (const at::Tensor& tensor : tensors) {
     calls.push_back(call_of(Kind::AllReduce, tensor));
     calls.back().reduction = reduction_of(kName, opts.reduceOp, tensor.scalar_type());
@@ -222,16 +235,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_coalesced(std::vec
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   constexpr const char* kName = "all_gather_into_tensor";
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), kName, ": ", inputs.size(), " inputs, but ", outputs.size(),
-                    " outputs.");
-  check_tensors(kName, inputs);
-  check_tensors(kName, outputs);
-  std::vector<TensorUse> uses;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_whole(kName, outputs[i], inputs[i], getSize());
-    uses.push_back({inputs[i], Use::Read});
-    uses.push_back({outputs[i], Use::Overwrite});
-  }
+  std::vector<TensorUse> uses = paired_uses(kName, inputs, outputs, outputs, inputs, getSize());
   Calls calls;
   for (const at::Tensor& input : inputs) calls.push_back(call_of(Kind::AllGather, input));
   return submit({OpType::_ALLGATHER_BASE, calls, std::move(uses), outputs, opts.timeout, opts.asyncOp,
@@ -363,17 +367,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::_reduce_scatter_base(at::Ten
 ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
   constexpr const char* kName = "reduce_scatter_tensor";
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), kName, ": ", inputs.size(), " inputs, but ", outputs.size(),
-                    " outputs.");
-  check_tensors(kName, inputs);
-  check_tensors(kName, outputs);
-  std::vector<TensorUse> uses;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_whole(kName, inputs[i], outputs[i], getSize());
-    reduction_of(kName, opts.reduceOp, inputs[i].scalar_type());
-    uses.push_back({inputs[i], Use::Read});
-    uses.push_back({outputs[i], Use::Overwrite});
-  }
+  std::vector<TensorUse> uses = paired_uses(kName, inputs, outputs, inputs, outputs, getSize());
   Calls calls;
   for (const at::Tensor& input : inputs) {
     calls.push_back(call_of(Kind::ReduceScatter, input));
@@ -477,8 +471,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::barrier(const c10d::BarrierO
                  opts.timeout,
                  opts.asyncOp,
                  [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>&) {
-                   const std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
-                   transport.exchange(calls[0], deadline, SendBytes{}, from);
+                   meet(transport, calls[0], deadline);
                  }});
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <distributed/program_collectives.h>
 
-#include <cstdio>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include <distributed/process_group.h>
+#include <nrt/callback.h>
 #include <nrt/runtime.h>
 
 namespace neuron::distributed {
@@ -82,20 +82,6 @@ Reduction reduction_of(neuroncore_reduce_t op) {
   TORCH_CHECK(false, "a collective in a program has the unknown reduction ", static_cast<int>(op), ".");
 }
 
-// Runs `function` and turns what it raises into the answer that the core expects.
-template <typename Function>
-int answered(char* error, size_t error_size, const Function& function) {
-  try {
-    function();
-    return 0;
-  } catch (const c10::Error& failure) {
-    snprintf(error, error_size, "%s", failure.what_without_backtrace());
-  } catch (const std::exception& failure) {
-    snprintf(error, error_size, "%s", failure.what());
-  }
-  return 1;
-}
-
 template <typename Body>
 void run(const neuroncore_group_t& group, Kind kind, const Body& body, c10::ScalarType dtype = c10::ScalarType::Byte,
          size_t elements = 0, Reduction reduction = Reduction::Sum, int root = -1) {
@@ -110,7 +96,7 @@ void run(const neuroncore_group_t& group, Kind kind, const Body& body, c10::Scal
 }
 
 int describe_group(void*, neuroncore_group_t* group, char* error, size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     const auto found = ProcessGroupNeuron::by_ordinal(group->id);
     group->rank = found->getRank();
     group->size = found->getSize();
@@ -119,7 +105,7 @@ int describe_group(void*, neuroncore_group_t* group, char* error, size_t error_s
 
 int all_reduce(void*, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t element_type, const void* input,
                void* output, size_t count, char* error, size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     run(
         *group, Kind::AllReduce,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
@@ -129,20 +115,14 @@ int all_reduce(void*, const neuroncore_group_t* group, neuroncore_reduce_t op, i
   });
 }
 
-std::vector<ReceiveBytes> parts(void* data, size_t bytes, int ranks) {
-  std::vector<ReceiveBytes> all;
-  for (int r = 0; r < ranks; ++r) all.push_back({static_cast<char*>(data) + static_cast<size_t>(r) * bytes, bytes});
-  return all;
-}
-
 int all_gather(void*, const neuroncore_group_t* group, const void* input, void* output, size_t bytes, char* error,
                size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     run(
         *group, Kind::AllGather,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
           transport.exchange(call, deadline, SendBytes{static_cast<const char*>(input), bytes},
-                             parts(output, bytes, transport.size()));
+                             equal_parts(static_cast<char*>(output), bytes, static_cast<size_t>(transport.size())));
         },
         c10::ScalarType::Byte, bytes);
   });
@@ -150,7 +130,7 @@ int all_gather(void*, const neuroncore_group_t* group, const void* input, void* 
 
 int reduce_scatter(void*, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t element_type,
                    const void* input, void* output, size_t count, char* error, size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     run(
         *group, Kind::ReduceScatter,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
@@ -166,14 +146,15 @@ int reduce_scatter(void*, const neuroncore_group_t* group, neuroncore_reduce_t o
 
 int all_to_all(void*, const neuroncore_group_t* group, const void* input, void* output, size_t bytes, char* error,
                size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     run(
         *group, Kind::AllToAll,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
           std::vector<SendBytes> to;
           for (int r = 0; r < transport.size(); ++r)
             to.push_back({static_cast<const char*>(input) + static_cast<size_t>(r) * bytes, bytes});
-          transport.exchange(call, deadline, to, parts(output, bytes, transport.size()));
+          transport.exchange(call, deadline, to,
+                             equal_parts(static_cast<char*>(output), bytes, static_cast<size_t>(transport.size())));
         },
         c10::ScalarType::Byte, bytes * static_cast<size_t>(group->size));
   });
@@ -181,7 +162,7 @@ int all_to_all(void*, const neuroncore_group_t* group, const void* input, void* 
 
 int broadcast(void*, const neuroncore_group_t* group, int32_t root, void* data, size_t bytes, char* error,
               size_t error_size) {
-  return answered(error, error_size, [&] {
+  return answer(error, error_size, [&] {
     run(
         *group, Kind::Broadcast,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
@@ -192,12 +173,7 @@ int broadcast(void*, const neuroncore_group_t* group, int32_t root, void* data, 
 }
 
 int barrier(void*, const neuroncore_group_t* group, char* error, size_t error_size) {
-  return answered(error, error_size, [&] {
-    run(*group, Kind::Barrier, [&](Transport& transport, const Collective& call, Deadline deadline) {
-      const std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
-      transport.exchange(call, deadline, SendBytes{}, from);
-    });
-  });
+  return answer(error, error_size, [&] { run(*group, Kind::Barrier, &meet); });
 }
 
 }  // namespace

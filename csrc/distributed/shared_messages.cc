@@ -145,12 +145,11 @@ SharedMessages::ItemPointer SharedMessages::take_receive(int peer, const Header&
     const bool fits = header.bytes == item->spec.bytes && header.dtype == static_cast<int32_t>(item->spec.dtype);
     if (!fits) {
       const auto sent = static_cast<c10::ScalarType>(header.dtype);
-      finish(item, std::make_exception_ptr(c10::DistBackendError(
-                       {__func__, __FILE__, __LINE__},
-                       c10::str(peers_->name().of(peers_->segment().rank()), " in recv (tag ", header.tag,
-                                ") of group '", peers_->name().name, "': ", peers_->name().of(peer), " sent ",
-                                header.bytes, " bytes of ", sent, ", but ", item->spec.bytes, " bytes of ",
-                                item->spec.dtype, " are expected. Both tensors must have the same size and dtype."))));
+      finish(item, backend_error(c10::str(peers_->name().of(peers_->segment().rank()), " in recv (tag ", header.tag,
+                                          ") of group '", peers_->name().name, "': ", peers_->name().of(peer), " sent ",
+                                          header.bytes, " bytes of ", sent, ", but ", item->spec.bytes, " bytes of ",
+                                          item->spec.dtype,
+                                          " are expected. Both tensors must have the same size and dtype.")));
       return nullptr;
     }
     return item;
@@ -335,10 +334,8 @@ void SharedMessages::work() {
     lock.lock();
     if (!trouble.empty() && !progress()) {
       peers_->abort(trouble);
-      fail_all(std::make_exception_ptr(
-          c10::DistBackendError({__func__, __FILE__, __LINE__},
-                                c10::str(peers_->name().of(peers_->segment().rank()), " in send or recv of group '",
-                                         peers_->name().name, "': ", trouble))));
+      fail_all(backend_error(c10::str(peers_->name().of(peers_->segment().rank()), " in send or recv of group '",
+                                      peers_->name().name, "': ", trouble)));
       lock.unlock();
       run_callbacks();
       lock.lock();
@@ -352,9 +349,7 @@ void SharedMessages::close() {
     if (closing_) return;
     closing_ = true;
     wanted_.notify_all();
-    fail_all(std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, __LINE__},
-        c10::str("group '", peers_->name().name, "' was destroyed while messages were in flight."))));
+    fail_all(backend_error(c10::str("group '", peers_->name().name, "' was destroyed while messages were in flight.")));
   }
   peers_->segment().control(peers_->segment().rank()).messages.ring();
   if (thread_.joinable()) {

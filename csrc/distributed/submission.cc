@@ -17,8 +17,6 @@
 namespace neuron::distributed {
 namespace {
 
-// Waking the core is worth it: the other ranks wait.
-constexpr double kWakeNow = 1e6;
 // How long shutdown() waits for asynchronous collectives that nobody has waited for.
 constexpr std::chrono::seconds kGrace{5};
 
@@ -168,11 +166,10 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::submit(Submission submission
       return;
     }
     // Asynchronous ones that were called before come first.
-    while (!thread->wait_idle(std::chrono::hours(1))) {
-    }
+    thread->wait_idle();
     execute(*operation);
   };
-  work->set_place(LaunchQueue::of(device.index()).enqueue_task(async ? kWakeNow : 0, turn));
+  work->set_place(LaunchQueue::of(device.index()).enqueue_task(async ? kAwaitedUs : 0, turn));
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -204,7 +201,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::post_message(c10d::OpType ty
       work->complete(std::current_exception());
     }
   };
-  work->set_place(LaunchQueue::of(tensor.device().index()).enqueue_task(kWakeNow, turn));
+  work->set_place(LaunchQueue::of(tensor.device().index()).enqueue_task(kAwaitedUs, turn));
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -223,8 +220,7 @@ void ProcessGroupNeuron::run_in_program(Collective call,
                                         const std::function<void(Transport&, const Collective&, Deadline)>& body) {
   check_open();
   call.sequence = channel_->sequence++;
-  while (!thread_->wait_idle(std::chrono::hours(1))) {
-  }
+  thread_->wait_idle();
   std::lock_guard<std::mutex> lock(channel_->executing);
   const Stopwatch stopwatch;
   try {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
 
 #include <distributed/reduction.h>
 
@@ -59,6 +60,21 @@ void Transport::reduce_scatter(const Collective& call, Deadline deadline, c10::A
   }
   exchange(call, deadline, to, from);
   reduce(call.reduction, call.dtype, sources, out, mine);
+}
+
+std::exception_ptr backend_error(const std::string& message) {
+  return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, __LINE__}, message));
+}
+
+std::vector<ReceiveBytes> equal_parts(char* data, size_t part_bytes, size_t count) {
+  std::vector<ReceiveBytes> parts;
+  for (size_t i = 0; i < count; ++i) parts.push_back({data + i * part_bytes, part_bytes});
+  return parts;
+}
+
+void meet(Transport& transport, const Collective& call, Deadline deadline) {
+  const std::vector<ReceiveBytes> from(static_cast<size_t>(transport.size()));
+  transport.exchange(call, deadline, SendBytes{}, from);
 }
 
 void broadcast_bytes(Transport& transport, const Collective& call, Deadline deadline, char* data, size_t bytes) {

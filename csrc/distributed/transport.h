@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/util/ArrayRef.h>
 
@@ -82,6 +83,15 @@ class Transport {
   int rank_;
   int size_;
 };
+
+// What a failed collective or message raises, for those who hear of it later.
+std::exception_ptr backend_error(const std::string& message);
+
+// Views of `count` parts of so many bytes each, one behind the other.
+std::vector<ReceiveBytes> equal_parts(char* data, size_t part_bytes, size_t count);
+
+// Returns when every rank has called it, as an exchange of nothing.
+void meet(Transport& transport, const Collective& call, Deadline deadline);
 
 // call.root's bytes for everybody, as an exchange.
 void broadcast_bytes(Transport& transport, const Collective& call, Deadline deadline, char* data, size_t bytes);

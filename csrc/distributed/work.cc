@@ -186,9 +186,9 @@ void CollectiveThread::submit(std::function<void()> task) {
   changed_.notify_all();
 }
 
-bool CollectiveThread::idle() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return tasks_.empty() && !running_;
+void CollectiveThread::wait_idle() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return tasks_.empty() && !running_; });
 }
 
 bool CollectiveThread::wait_idle(std::chrono::milliseconds patience) {

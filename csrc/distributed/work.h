@@ -75,7 +75,7 @@ class CollectiveThread {
   void submit(std::function<void()> task);
   // Waits until all that was submitted has run. False when that takes longer than `patience`.
   bool wait_idle(std::chrono::milliseconds patience);
-  bool idle();
+  void wait_idle();
   void stop();
 
  private:

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels.h"
 
-#include <cstdio>
-#include <exception>
-
 #include <omp.h>
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <nrt/callback.h>
 #include <nrt/compiler.h>
 
 #include "kernel_call.h"
@@ -52,21 +50,13 @@ thread_local bool has_run_kernels = false;
 // Called by XLA, which no exception may reach, in a thread whose dispatch state may be anything: a
 // synchronizing caller runs the queue itself, inside of its modes. Only CPU kernels are wanted here.
 int run(void* context, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
-  try {
+  return answer(error, error_size, [&] {
     const at::AutoGradMode no_gradients(false);
     const c10::impl::ForceDispatchKeyGuard plain(
         c10::default_included_set, c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
     has_run_kernels = true;
     static_cast<const HostKernel*>(context)->function(KernelCall(*call));
-    return 0;
-  } catch (const c10::Error& failure) {
-    std::snprintf(error, error_size, "%s", failure.what_without_backtrace());
-  } catch (const std::exception& failure) {
-    std::snprintf(error, error_size, "%s", failure.what());
-  } catch (...) {
-    std::snprintf(error, error_size, "unknown exception");
-  }
-  return 1;
+  });
 }
 
 }  // namespace

@@ -123,7 +123,6 @@ NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc
   }
   ProgramSignature signature;
   if (!ParseSignature(view.program, &signature)) return NRT_INVALID;
-  // A plugin that cannot serialize leaves the program text only.
   Model loaded;
   loaded.core = core;
   loaded.signature = std::move(signature);
