@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 from .. import environment, metrics
 from ..log import logger
 from ..stablehlo import Program
-from ..stablehlo.program import TensorSpec
 from . import artifacts, neuronx_cc, software, workers
 from .cache import NeffCache, Parts, describe_parts, key_of
 from .errors import CompilationError, CompilerFailure
@@ -200,8 +199,8 @@ def _compile(program: Program, target: Target, level: int, parts: Parts, key: st
     driver = software if target.software else neuronx_cc
     description = {
         **program.metadata,
-        "inputs": [_spec(spec) for spec in program.inputs],
-        "outputs": [_spec(spec) for spec in program.outputs],
+        "inputs": [str(spec) for spec in program.inputs],
+        "outputs": [str(spec) for spec in program.outputs],
     }
     metrics.increment("CompilationCache.TotalCompilations")
     started = time.perf_counter()
@@ -230,8 +229,3 @@ def _explain(program: Program, key: str, description: dict[str, Any], reason: st
         + f"  program: {path or 'could not be saved'}"
     )
     return CompilationError(message, reason, path)
-
-
-def _spec(spec: TensorSpec) -> str:
-    dtype = str(spec.dtype).removeprefix("torch.")
-    return f"{dtype}[{', '.join(map(str, spec.shape))}]"

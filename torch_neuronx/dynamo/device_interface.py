@@ -67,10 +67,7 @@ class NeuronInterface(DeviceInterface):
 
 def register() -> None:
     """Tells Dynamo about the device, and about each index of it, as it does for its own devices."""
-    try:
-        get_interface_for_device("cpu")  # Dynamo's own registrations come first, else they undo this one
-    except NotImplementedError:  # pragma: no cover - every build of PyTorch has a CPU
-        pass
+    get_interface_for_device("cpu")  # Dynamo's own registrations come first, else they undo this one
     register_interface_for_device("neuron", NeuronInterface)
     for index in range(torch.neuron.device_count()):  # type: ignore[attr-defined]
         register_interface_for_device(f"neuron:{index}", NeuronInterface)

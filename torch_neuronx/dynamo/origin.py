@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..stablehlo.program import TensorSpec
 from .static_shapes import input_name
 
 
@@ -39,7 +40,7 @@ def describe(value: Any) -> str:
     """ "float32[3, 4]", with the strides of what is not contiguous."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
-    text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    text = str(TensorSpec(tuple(value.shape), value.dtype))
     if not value.is_contiguous():
         text += f" with strides {list(value.stride())}"
     if value.device.type != "neuron":

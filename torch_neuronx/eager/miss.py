@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple, cast
 
 import torch
 
-from .. import _C
-from ..compiler import CompiledNeff, current, load, program_index, submit, workers
+from ..compiler import current, device_program, program_index
 from ..log import logger
 from ..lowering import load_rules, lower
+from ..lowering.meta import meta_of
 from ..lowering.registry import DataDependentShape
 from ..lowering.single_pointwise import lower_single
 from ..lowering.view_operand import layout_of, read_view, to_memory_order, write_view
@@ -106,21 +105,14 @@ def _start(plan: _Plan, index_key: bytes) -> Decision:
         if not plan.temporary:
             program_index().add(index_key, _record(plan, None))
         return None, results, plan.returns, 0
-    program_id = _C.new_program(plan.description, _estimate_us(plan.program))
-    device = _C.current_device()
-
-    def compiled(future: Future[CompiledNeff]) -> None:
-        error = future.exception()
-        if error is not None:
-            _C.program_failed(program_id, str(error) or repr(error))
-            return
-        neff = future.result()
-        _C.program_ready(program_id, neff.data)
-        _C.preload_program(program_id, device)
-        program_index().add(index_key, _record(plan, neff.key))
-
-    submit(plan.program, kind="eager").add_done_callback(compiled)
-    return program_id, results, plan.returns, plan.random_increment
+    program = device_program.start(
+        plan.program,
+        plan.description,
+        device_program.estimate_us(plan.program, "eager"),
+        lambda neff: program_index().add(index_key, _record(plan, neff.key)),
+        kind="eager",
+    )
+    return program.number, results, plan.returns, plan.random_increment
 
 
 def _record(plan: _Plan, neff_key: str | None) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def _record(plan: _Plan, neff_key: str | None) -> dict[str, Any]:
         "results": results,
         "returns": plan.returns,
         "random": plan.random_increment,
-        "estimate": _estimate_us(plan.program) if plan.program else 0,
+        "estimate": device_program.estimate_us(plan.program, "eager") if plan.program else 0,
     }
 
 
@@ -142,34 +134,8 @@ def _recall(record: dict[str, Any]) -> Decision | None:
     results = [None if r is None else (tuple(r[0]), tuple(r[1]), getattr(torch, r[2]), r[3]) for r in record["results"]]
     if record["neff"] is None:
         return None, results, record["returns"], 0
-    neff = load(record["neff"])
-    if neff is None:
-        return None
-    program_id = _C.new_program(record["description"], record["estimate"])
-    device = _C.current_device()
-
-    def load_model() -> None:
-        _C.program_ready(program_id, neff.data)
-        _C.preload_program(program_id, device)
-
-    # Beside the thread that drives the core: it has the programs before this one to run.
-    workers.submit(workers.Job(load_model, lambda: _C.program_failed(program_id, "the process ends")))
-    return program_id, results, record["returns"], record["random"]
-
-
-def _estimate_us(program: Program) -> float:
-    """A first guess of the run time, from the memory that is touched; the extension measures from then on."""
-    touched = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in (*program.inputs, *program.outputs))
-    return 8 + touched / 8e3
-
-
-def _meta(value: Any) -> Any:
-    """The argument with its tensors replaced by meta tensors of the same layout."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, (list, tuple)):
-        return [_meta(v) for v in value]
-    return value
+    program = device_program.recall(record["neff"], record["description"], record["estimate"], kind="eager")
+    return None if program is None else (program.number, results, record["returns"], record["random"])
 
 
 class _Miss:
@@ -231,7 +197,7 @@ class _Miss:
                 value = torch.device("meta")
             elif as_tensors and isinstance(value, (bool, int, float)) and "Tensor" in str(argument.type):
                 value = torch.tensor(value, device="meta")
-            metas[argument.name] = _meta(value)
+            metas[argument.name] = meta_of(value)
         return metas
 
     def _call_arguments(self, overload: torch._ops.OpOverload, values: dict[str, Any]) -> tuple[list, dict[str, Any]]:
@@ -261,7 +227,7 @@ class _Miss:
                 flat.append(value)
                 lists.append(-1)
         if self.variant.updated and self.variant.functional is self.variant.overload:
-            updated = [_meta(target) for target in self._targets()]
+            updated = [meta_of(target) for target in self._targets()]
             flat.extend(updated)
             lists.extend(-1 for _ in updated)
         return flat, lists

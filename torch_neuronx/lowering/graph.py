@@ -11,6 +11,7 @@ import torch
 
 from ..stablehlo import Builder, Value
 from ..stablehlo.builder import Location
+from .meta import meta_of
 from .registry import TABLE, LoweringError, lower
 from .view_operand import layout_of, read_view, to_memory_order
 
@@ -78,15 +79,8 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
 
 def _decomposed(b: Builder, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:
     """A node whose operator the table lacks: by PyTorch's decomposition."""
-
-    def meta(n: torch.fx.Node) -> Any:
-        value = n.meta["val"]
-        if not isinstance(value, torch.Tensor):
-            return value
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-    positional: Any = torch.fx.map_arg(node.args, meta)
-    keyword = torch.fx.map_arg(node.kwargs, meta)
+    positional: Any = torch.fx.map_arg(node.args, lambda n: meta_of(n.meta["val"]))
+    keyword = torch.fx.map_arg(node.kwargs, lambda n: meta_of(n.meta["val"]))
     target: Any = node.target
     module = decompose(target, positional, {k: v for k, v in keyword.items() if k != "device"})
     if module is None:

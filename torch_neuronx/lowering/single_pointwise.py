@@ -64,11 +64,4 @@ def lower_single(
     if any(v.dtype not in ((dtype,) if full else (dtype, *_SCALARS)) for v, full in zip(operands, dense, strict=True)):
         return None
     values = [v if full else b.reshape(v, ()) for v, full in zip(operands, dense, strict=True)]
-    config = f'backend_config = {{config = "operator={name}"}}'
-    attributes = f'call_target_name = "{KERNEL}", api_version = 4 : i32, {config}'
-    if updated is not None:
-        attributes += (
-            ", output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], "
-            f"operand_index = {updated}, operand_tuple_indices = []>]"
-        )
-    return b.op("custom_call", values, (count,), dtype, attributes)
+    return b.custom_call(KERNEL, values, [((count,), dtype)], f"operator={name}", updated)[0]

@@ -268,12 +268,25 @@ class Builder(Elementwise, Structured):
         return (result,) if isinstance(result, Value) else tuple(result)
 
     def custom_call(
-        self, name: str, operands: Sequence[Value], types: Sequence[tuple[Sequence[int], torch.dtype]], config: str = ""
+        self,
+        name: str,
+        operands: Sequence[Value],
+        types: Sequence[tuple[Sequence[int], torch.dtype]],
+        config: str = "",
+        updated: int | None = None,
     ) -> tuple[Value, ...]:
-        """A typed custom call; `config` reaches the kernel as its attribute of that name."""
+        """A typed custom call; `config` reaches the kernel as its attribute of that name.
+
+        updated: the operand whose memory the only result may take.
+        """
         attributes = (
             f"call_target_name = {_quote(name)}, api_version = 4 : i32, backend_config = {{config = {_quote(config)}}}"
         )
+        if updated is not None:
+            attributes += (
+                ", output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], "
+                f"operand_index = {updated}, operand_tuple_indices = []>]"
+            )
         return self.results("stablehlo.custom_call", operands, types, attributes)
 
     def check_index(self, index: Value, limit: int, wrap: bool = False) -> Value:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +15,10 @@ class TensorSpec:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+
+    def __str__(self) -> str:
+        """ "float32[3, 4]" """
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -29,3 +34,8 @@ class Program:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     metadata: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def touched_bytes(self) -> int:
+        """Size of all operands and results."""
+        return sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in (*self.inputs, *self.outputs))
