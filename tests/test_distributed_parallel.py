@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,32 @@ def check_tensor_parallel(rank: int, size: int, dtype: torch.dtype, tolerance: f
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=["f32", "bf16"])
 def test_tensor_parallel(world, dtype, tolerance, compiled):
     world.run(check_tensor_parallel, dtype, tolerance, compiled)
+
+
+def check_graph_that_nobody_here_waits_for(rank: int, size: int) -> None:
+    """Rank 1 has all: what it needs of rank 0 is launched there, and rank 0 does something else."""
+    import torch.distributed._functional_collectives as collectives
+
+    store = dist.distributed_c10d._get_default_store()
+    total = torch.compile(
+        lambda x: collectives.all_reduce(x, "sum", dist.group.WORLD), backend="neuron", fullgraph=True, dynamic=False
+    )
+    x = torch.ones(2, device=device(rank))
+    torch.neuron.synchronize()
+    if rank == 0:
+        result = total(x)
+        store.set("launched", "")
+        store.wait(["done"], timedelta(seconds=30))
+    else:
+        store.wait(["launched"], timedelta(seconds=30))
+        result = total(x)
+        close(result, torch.full((2,), float(size)))
+        store.set("done", "")
+    close(result, torch.full((2,), float(size)))
+
+
+def test_a_graph_that_nobody_here_waits_for(world):
+    world.run(check_graph_that_nobody_here_waits_for)
 
 
 def losses(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: list[torch.Tensor]) -> list[float]:

@@ -160,11 +160,7 @@ void Call::add_lanes(const at::Tensor& tensor, int index, int element) {
     infos_->push_back({OperandInfo::Kind::Window, index, element, lengths.lanes, false, ScalarKind::None, false});
   }
   if (entry_.lengths() != Lengths::Each) return;
-  Operand length;
-  length.scalar = ScalarKind::I64;
-  length.bits = static_cast<uint64_t>(tensor.size(0));
-  operands.push_back(length);
-  if (infos_) infos_->push_back({OperandInfo::Kind::Length, index, element, 0, false, ScalarKind::I64, false});
+  add_scalar(ScalarKind::I64, static_cast<uint64_t>(tensor.size(0)), index, element, OperandInfo::Kind::Length);
 }
 
 void Call::add_view(const at::Tensor& tensor, Role role, int index, int element) {
@@ -193,11 +189,7 @@ void Call::add_view(const at::Tensor& tensor, Role role, int index, int element)
                        role != Role::Input});
   }
   if (view.has_delta) {
-    Operand delta;
-    delta.scalar = ScalarKind::I64;
-    delta.bits = static_cast<uint64_t>(view.delta);
-    operands.push_back(delta);
-    if (infos_) infos_->push_back({OperandInfo::Kind::Delta, index, element, 0, false, ScalarKind::I64, false});
+    add_scalar(ScalarKind::I64, static_cast<uint64_t>(view.delta), index, element, OperandInfo::Kind::Delta);
   }
 }
 
@@ -232,12 +224,9 @@ void Call::add_number(const c10::IValue& value, int index) {
   }
 }
 
-void Call::add_scalar(ScalarKind kind, uint64_t bits, int index, int element) {
-  Operand operand;
-  operand.scalar = kind;
-  operand.bits = bits;
-  operands.push_back(operand);
-  if (infos_) infos_->push_back({OperandInfo::Kind::Scalar, index, element, 0, false, kind, false});
+void Call::add_scalar(ScalarKind kind, uint64_t bits, int index, int element, OperandInfo::Kind what) {
+  operands.push_back(scalar_operand(kind, bits));
+  if (infos_) infos_->push_back({what, index, element, 0, false, kind, false});
 }
 
 void Call::add_double(double value, int index, int element) {

@@ -52,7 +52,8 @@ class Call {
   void add_lanes(const at::Tensor& tensor, int index, int element);
   void add_cpu_scalar(const at::Tensor& tensor, int index, int element);
   void add_number(const c10::IValue& value, int index);
-  void add_scalar(ScalarKind kind, uint64_t bits, int index, int element);
+  void add_scalar(ScalarKind kind, uint64_t bits, int index, int element,
+                  OperandInfo::Kind what = OperandInfo::Kind::Scalar);
   void add_double(double value, int index, int element);
   void finish_doubles();
 

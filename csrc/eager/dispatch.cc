@@ -15,14 +15,6 @@
 namespace neuron {
 namespace {
 
-Operand whole_block(const at::Tensor& tensor, size_t bytes) {
-  Operand operand;
-  operand.block = block_of(*tensor.storage().unsafeGetStorageImpl());
-  operand.bytes = bytes;
-  operand.whole = true;
-  return operand;
-}
-
 // The aligned memory of a target that is only written, or the window that its update replaces.
 Operand target_memory(const Target& target, const c10::SmallVector<Operand, 8>& operands) {
   return target.operand >= 0 ? operands[target.operand] : view_operand(target.tensor).memory;
@@ -92,12 +84,7 @@ void launch(const OperatorEntry& op, const Entry& entry, Call& call, torch::jit:
   if (entry.program) {
     if (entry.random_increment > 0) {
       const auto [seed, offset] = draw_philox_state(call.generator, call.device, entry.random_increment);
-      for (uint64_t bits : {seed, offset}) {
-        Operand operand;
-        operand.scalar = ScalarKind::I64;
-        operand.bits = bits;
-        call.operands.push_back(operand);
-      }
+      for (uint64_t bits : {seed, offset}) call.operands.push_back(scalar_operand(ScalarKind::I64, bits));
     }
     LaunchQueue& queue = LaunchQueue::of(call.device);
     const CallSite site = current_call_site();

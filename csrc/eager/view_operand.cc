@@ -39,6 +39,14 @@ int64_t dense_elements(const Dimensions& dims) {
 
 }  // namespace
 
+Operand whole_block(const at::TensorBase& tensor, size_t bytes) {
+  Operand operand;
+  operand.block = block_of(tensor);
+  operand.bytes = bytes;
+  operand.whole = true;
+  return operand;
+}
+
 ViewOperand view_operand(const at::TensorBase& tensor) {
   const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   const size_t item = tensor.itemsize();

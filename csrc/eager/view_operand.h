@@ -25,6 +25,9 @@ struct ViewOperand {
 // Requires numel() > 0.
 ViewOperand view_operand(const at::TensorBase& tensor);
 
+// All of a tensor that owns its storage, which holds `bytes`.
+Operand whole_block(const at::TensorBase& tensor, size_t bytes);
+
 // Memory must begin at such an address (the software core's compiler assumes it).
 constexpr size_t kOperandAlignment = 64;
 

@@ -27,14 +27,25 @@ const at::Tensor& unpack(PyObject* object) {
   return THPVariable_Unpack(object);
 }
 
+// The place among a launch's operands where those of an input begin.
+int operand_of(const std::vector<GraphInput>& inputs, int index) {
+  int place = 0;
+  for (int i = 0; i < index; ++i) {
+    const GraphInput& input = inputs[static_cast<size_t>(i)];
+    place += (input.scalar || input.window > 0) + input.has_delta;
+  }
+  return place;
+}
+
 // What Python says of a program: see torch_neuronx.dynamo.graph.
 std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inputs, const py::list& outputs,
                                          const py::list& returns, const py::list& constants, uint64_t random_increment,
-                                         std::vector<std::string> operators) {
+                                         std::vector<std::string> operators, bool is_awaited) {
   auto program = std::make_unique<GraphProgram>();
   program->program = reinterpret_cast<Program*>(address);
   program->random_increment = random_increment;
   program->operators = std::move(operators);
+  program->is_awaited = is_awaited;
   for (const py::handle item : constants) program->constants.push_back(unpack(item.ptr()));
   for (const py::handle item : inputs) {
     const auto described = py::cast<py::tuple>(item);
@@ -53,7 +64,7 @@ std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inpu
     output.sizes = to_sizes(described[0]);
     output.strides = to_sizes(described[1]);
     output.dtype = to_scalar_type(described[2].ptr());
-    output.target = described[3].cast<int>();
+    if (const int target = described[3].cast<int>(); target >= 0) output.operand = operand_of(program->inputs, target);
     output.bytes = c10::elementSize(output.dtype);
     for (int64_t size : output.sizes) output.bytes *= static_cast<size_t>(size);
     program->outputs.push_back(std::move(output));
@@ -125,8 +136,9 @@ void register_graph_bindings(PyObject* module) {
       .def("__call__", torch::wrap_pybind_function(&call))
       .def("add", [](Graph& graph, uintptr_t program, const py::list& inputs, const py::list& outputs,
                      const py::list& returns, const py::list& constants, uint64_t random_increment,
-                     std::vector<std::string> operators) {
-        graph.add(to_program(program, inputs, outputs, returns, constants, random_increment, std::move(operators)));
+                     std::vector<std::string> operators, bool is_awaited) {
+        graph.add(to_program(program, inputs, outputs, returns, constants, random_increment, std::move(operators),
+                             is_awaited));
       });
   m.def("executed_graph_operators", &executed_graph_operators);
   m.def("clear_graph_operator_log", &clear_graph_operator_log);

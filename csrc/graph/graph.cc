@@ -25,27 +25,20 @@ ScalarKind scalar_kind(at::ScalarType dtype) {
   return at::isFloatingType(dtype) ? ScalarKind::F32 : ScalarKind::I64;
 }
 
-Operand scalar_operand(const at::Tensor& tensor) {
-  Operand operand;
-  operand.scalar = scalar_kind(tensor.scalar_type());
+Operand number_operand(const at::Tensor& tensor) {
+  const ScalarKind kind = scalar_kind(tensor.scalar_type());
   const at::Scalar value = tensor.item();
-  if (operand.scalar == ScalarKind::F64) {
+  uint64_t bits = 0;
+  if (kind == ScalarKind::F64) {
     const double number = value.toDouble();
-    std::memcpy(&operand.bits, &number, sizeof number);
-  } else if (operand.scalar == ScalarKind::F32) {
+    std::memcpy(&bits, &number, sizeof number);
+  } else if (kind == ScalarKind::F32) {
     const float number = value.toFloat();
-    std::memcpy(&operand.bits, &number, sizeof number);
+    std::memcpy(&bits, &number, sizeof number);
   } else {
-    operand.bits = operand.scalar == ScalarKind::Bool ? value.toBool() : static_cast<uint64_t>(value.toLong());
+    bits = kind == ScalarKind::Bool ? value.toBool() : static_cast<uint64_t>(value.toLong());
   }
-  return operand;
-}
-
-Operand integer_operand(uint64_t bits) {
-  Operand operand;
-  operand.scalar = ScalarKind::I64;
-  operand.bits = bits;
-  return operand;
+  return scalar_operand(kind, bits);
 }
 
 // The stride of a dimension of one element means nothing.
@@ -64,7 +57,7 @@ bool append_operands(const at::Tensor& tensor, const GraphInput& input, c10::Sma
     return false;
   }
   if (input.scalar) {
-    operands.push_back(scalar_operand(tensor));
+    operands.push_back(number_operand(tensor));
     return true;
   }
   if (input.window == 0) return tensor.numel() == 0;
@@ -72,16 +65,8 @@ bool append_operands(const at::Tensor& tensor, const GraphInput& input, c10::Sma
   const ViewOperand view = view_operand(tensor);
   if (view.window != input.window || view.has_delta != input.has_delta) return false;
   operands.push_back(view.memory);
-  if (view.has_delta) operands.push_back(integer_operand(static_cast<uint64_t>(view.delta)));
+  if (view.has_delta) operands.push_back(scalar_operand(ScalarKind::I64, static_cast<uint64_t>(view.delta)));
   return true;
-}
-
-Operand whole_block(const at::Tensor& tensor, size_t bytes) {
-  Operand operand;
-  operand.block = block_of(*tensor.storage().unsafeGetStorageImpl());
-  operand.bytes = bytes;
-  operand.whole = true;
-  return operand;
 }
 
 at::Tensor view_of(const at::Tensor& source, const GraphReturn& described) {
@@ -182,21 +167,12 @@ std::vector<at::Tensor> Graph::launch(const GraphProgram& program, Tensors tenso
     std::lock_guard<std::mutex> lock(log.mutex);
     log.names.insert(program.operators.begin(), program.operators.end());
   }
-  // Where the operand of each input is: an update in place writes to the same memory.
-  c10::SmallVector<size_t, 8> places;
-  if (!program.outputs.empty()) {
-    size_t place = 0;
-    for (const GraphInput& input : program.inputs) {
-      places.push_back(place);
-      place += (input.scalar || input.window > 0) + input.has_delta;
-    }
-  }
   std::vector<at::Tensor> fresh(program.outputs.size());
   c10::SmallVector<Operand, 4> outputs;
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const GraphOutput& output = program.outputs[i];
-    if (output.target >= 0) {
-      outputs.push_back(operands[places[static_cast<size_t>(output.target)]]);
+    if (output.operand >= 0) {
+      outputs.push_back(operands[static_cast<size_t>(output.operand)]);
       continue;
     }
     fresh[i] = new_tensor(output.sizes, output.strides, output.dtype, output.bytes, device);
@@ -206,12 +182,11 @@ std::vector<at::Tensor> Graph::launch(const GraphProgram& program, Tensors tenso
     for (const at::Tensor& constant : program.constants) operands.push_back(view_operand(constant).memory);
     if (program.random_increment > 0) {
       const auto [seed, offset] = draw_philox_state(std::nullopt, device, program.random_increment);
-      operands.push_back(integer_operand(seed));
-      operands.push_back(integer_operand(offset));
+      for (uint64_t bits : {seed, offset}) operands.push_back(scalar_operand(ScalarKind::I64, bits));
     }
     LaunchQueue& queue = LaunchQueue::of(device);
     const CallSite site = current_call_site();
-    queue.enqueue(program.program->estimated_us(), [&](Launch& slot) {
+    queue.enqueue(program.is_awaited ? kAwaitedUs : program.program->estimated_us(), [&](Launch& slot) {
       slot.program = program.program;
       slot.inputs = std::move(operands);
       slot.outputs = std::move(outputs);

@@ -34,7 +34,7 @@ struct GraphOutput {
   Sizes sizes, strides;
   at::ScalarType dtype = at::ScalarType::Undefined;
   size_t bytes = 0;
-  int target = -1;  // >= 0: written in place into the memory of that input
+  int operand = -1;  // >= 0: written in place into that operand, the memory of an input
 };
 
 // One value that the graph returns.
@@ -55,6 +55,7 @@ struct GraphProgram {
   std::vector<GraphReturn> returns;
   std::vector<std::string> operators;  // for the operator log
   std::vector<at::Tensor> constants;   // tensors that the graph holds: operands behind the inputs
+  bool is_awaited = false;             // by other ranks: it holds a collective
   uint64_t random_increment = 0;       // > 0: seed and offset are the last operands
 };
 

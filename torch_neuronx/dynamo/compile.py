@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
@@ -15,11 +13,13 @@ from torch._guards import CompileContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C, cache_artifacts, environment
-from ..compiler import CompilationError, CompiledNeff, artifacts, load, program_index, submit, workers
+from ..compiler import CompilationError, CompiledNeff, artifacts, device_program, program_index
+from ..compiler.device_program import DeviceProgram
+from ..eager.variants import qualified_name
 from ..log import logger
 from ..lowering.graph import attribute_of
 from ..lowering.registry import LoweringError
-from ..stablehlo import Program
+from ..stablehlo.program import TensorSpec
 from . import statistics
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
@@ -48,12 +48,11 @@ def compile_graph(
 
 
 class _Prepared(NamedTuple):
-    """A program on its way, and how the launch deals with it. future: the NEFF; None if there is nothing to
-    compute. record: what the index holds for `fingerprint`."""
+    """A program on its way (None: there is nothing to compute), and how the launch deals with it.
+    record: what the index holds for `fingerprint`."""
 
     layouts: list[InputLayout]
-    program_id: int
-    future: Future[CompiledNeff | None]
+    program: DeviceProgram | None
     random_increment: int
     fingerprint: bytes
     record: dict[str, Any]
@@ -234,75 +233,47 @@ class CompiledGraph:
         readable = self.gm.print_readable(print_output=False, include_stride=True) if keep else ""
         program, increment = lower_to_program(self.gm, self._outline, layouts, self._held, self._held_names, metadata)
         lowering_seconds = time.perf_counter() - started
-        done: Future[CompiledNeff | None] = Future()
         if program is None:
             record = {"neff": None}
             program_index().add(key, record)
-            done.set_result(None)
-            return _Prepared(layouts, 0, done, 0, key, record, lowering_seconds)
-        record = {"neff": "", "description": self.name, "random": increment, "estimate": _estimate_us(program)}
-        program_id = _C.new_program(self.name, record["estimate"], is_graph=True)
-        device = _C.current_device()
+            return _Prepared(layouts, None, 0, key, record, lowering_seconds)
+        estimate = device_program.estimate_us(program, "graph")
+        record = {"neff": "", "description": self.name, "random": increment, "estimate": estimate}
 
-        def compiled(future: Future[CompiledNeff]) -> None:
-            error = future.exception()
-            if error is not None:
-                _C.program_failed(program_id, str(error) or repr(error))
-                done.set_exception(error)
-                return
-            neff = future.result()
-            _C.program_ready(program_id, neff.data)
-            _C.preload_program(program_id, device)
+        def compiled(neff: CompiledNeff) -> None:
             record["neff"] = neff.key
             program_index().add(key, record)
-            done.set_result(neff)
 
         def save(neff: CompiledNeff) -> None:
             artifacts.save(program, neff.key, metadata, {"graph.txt": readable.encode(), "program.neff": neff.data})
 
-        submit(program, kind="graph").add_done_callback(compiled)
-        return _Prepared(layouts, program_id, done, increment, key, record, lowering_seconds, save if keep else None)
+        started_program = device_program.start(program, self.name, record["estimate"], compiled, kind="graph")
+        return _Prepared(layouts, started_program, increment, key, record, lowering_seconds, save if keep else None)
 
     def _recall(self, layouts: list[InputLayout], key: bytes, record: dict[str, Any]) -> _Prepared | None:
-        done: Future[CompiledNeff | None] = Future()
         if record["neff"] is None:
-            done.set_result(None)
-            return _Prepared(layouts, 0, done, 0, key, record)
-        neff = load(record["neff"])
-        if neff is None:
-            return None
-        program_id = _C.new_program(self.name, record["estimate"], is_graph=True)
-        device = _C.current_device()
-
-        def load_model() -> None:
-            _C.program_ready(program_id, neff.data)
-            _C.preload_program(program_id, device)
-            done.set_result(neff)
-
-        def abandon() -> None:
-            _C.program_failed(program_id, "the process ends")
-            done.set_exception(CompilationError("the process ended before the program was loaded"))
-
-        workers.submit(workers.Job(load_model, abandon))
-        return _Prepared(layouts, program_id, done, record["random"], key, record)
+            return _Prepared(layouts, None, 0, key, record)
+        program = device_program.recall(record["neff"], self.name, record["estimate"], kind="graph")
+        return None if program is None else _Prepared(layouts, program, record["random"], key, record)
 
     def _add(self, prepared: _Prepared) -> None:
         """Waits for the program. Raises CompilationError."""
         started = time.perf_counter()
-        neff = prepared.future.result()
+        neff = prepared.program.neff.result() if prepared.program else None
         statistics.record_graph(self, neff, prepared.lowering_seconds, time.perf_counter() - started)
         if prepared.keep is not None and neff is not None:
             prepared.keep(neff)
         cache_artifacts.record(prepared.fingerprint, prepared.record, neff)
         returns = [None if r is None else tuple(r) for r in self._outline.returns]
         self._graph.add(
-            prepared.program_id,
+            prepared.program.number if prepared.program else 0,
             [tuple(layout) for layout in prepared.layouts],
             [output.describe() for output in self._outline.outputs],
             returns,
             self._held,
             prepared.random_increment,
             _operators(self.gm.graph),
+            self._outline.is_awaited,
         )
 
     # -- failures ----------------------------------------------------------------------------
@@ -338,16 +309,12 @@ def _name(role: str, origin: Origin) -> str:
 
 def _operators(graph: torch.fx.Graph) -> list[str]:
     """Names of the graph's operators, as the operator log shows them."""
-    found: dict[str, None] = {}
-    for node in graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            name = node.target.name()
-            found[name.removesuffix(".default")] = None
-    return list(found)
+    targets = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return list(dict.fromkeys(qualified_name(target) for target in targets))
 
 
 def _describe(layout: InputLayout) -> str:
-    text = f"{str(layout.dtype).removeprefix('torch.')}{list(layout.sizes)}"
+    text = str(TensorSpec(layout.sizes, layout.dtype))
     if layout.scalar:
         return text + " on the CPU"
     if layout.strides != torch.empty(layout.sizes, device="meta").stride():
@@ -358,9 +325,3 @@ def _describe(layout: InputLayout) -> str:
 def _differences(before: Sequence[InputLayout], now: Sequence[InputLayout]) -> str:
     changed = [f"input {i}: {a} became {b}" for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b]
     return "; ".join(changed)
-
-
-def _estimate_us(program: Program) -> float:
-    """A first guess of the run time; the extension measures from then on. A graph is worth waking a thread for."""
-    touched = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in (*program.inputs, *program.outputs))
-    return 50 + touched / 8e3

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .outline import is_collective
 from .program import InputLayout
 
 
@@ -33,8 +34,7 @@ def fingerprint(graph: torch.fx.Graph, layouts: Sequence[InputLayout], held: Seq
 
 def _without_group_name(node: torch.fx.Node) -> Sequence[Any]:
     """The arguments; a collective's last one, a name that differs between ranks, as its program has it."""
-    collective = getattr(node.target, "namespace", "") in ("_c10d_functional", "_dtensor")
-    if not collective or not node.target._schema.arguments[-1].name.startswith("group"):  # type: ignore[union-attr]
+    if not is_collective(node) or not node.target._schema.arguments[-1].name.startswith("group"):  # type: ignore[union-attr]
         return node.args
     from ..distributed.groups import group_of
 

@@ -44,6 +44,10 @@ _VIEWS = frozenset(
 )
 
 
+# Namespaces of the operators that are collectives, or wait for one.
+_COLLECTIVES = ("_c10d_functional", "_dtensor")
+
+
 class Output(NamedTuple):
     """A result of the program. target: index of the input whose memory takes it, or -1."""
 
@@ -74,7 +78,8 @@ class Outline(NamedTuple):
     fixed_inputs: inputs whose strides must be as traced, because views of them are returned.
     host_inputs: tensors on the CPU that the device needs whole; host_returns: results that belong there.
     host_updates: by input, what a number on the CPU becomes, where only such numbers decide it (an optimizer's
-    count of steps): computed on the CPU, so that nothing waits for the device."""
+    count of steps): computed on the CPU, so that nothing waits for the device.
+    is_awaited: other ranks wait for it, because it holds a collective."""
 
     placeholders: list[Node]
     inputs: list[int]
@@ -85,6 +90,7 @@ class Outline(NamedTuple):
     host_inputs: list[int]
     host_returns: list[int]
     host_updates: dict[int, Node]
+    is_awaited: bool
 
 
 def outline_of(graph: torch.fx.Graph) -> Outline:
@@ -147,8 +153,22 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
         and ((node in mutated and number[node] not in host_updates) or not _is_cpu_number(node))
     ]
     return Outline(
-        placeholders, inputs, outputs, results, values, frozenset(fixed), host_inputs, host_returns, host_updates
+        placeholders,
+        inputs,
+        outputs,
+        results,
+        values,
+        frozenset(fixed),
+        host_inputs,
+        host_returns,
+        host_updates,
+        any(is_collective(node) for node in graph.nodes),
     )
+
+
+def is_collective(node: Node) -> bool:
+    """Whether ranks meet there."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _COLLECTIVES
 
 
 def host_update_function(outline: Outline) -> Callable[..., list[torch.Tensor]] | None:
