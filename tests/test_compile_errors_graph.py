@@ -14,6 +14,7 @@ from torch_neuronx import metrics
 from torch_neuronx.compiler import software
 from torch_neuronx.compiler.errors import CompilerFailure
 from torch_neuronx.dynamo import backend, recompiles
+from torch_neuronx.log import OncePer
 from torch_neuronx.neuron_dynamo_backend import (
     NEFFCompilationError,
     NEFFExecutionError,
@@ -83,8 +84,8 @@ def test_dynamic_shapes_are_refused_with_the_dimension_and_the_remedy(marked):
     assert remedy in str(caught.value)
 
 
-def test_a_mode_warns_once(messages):
-    backend._warn_mode.cache_clear()
+def test_a_mode_warns_once(messages, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(backend, "_ignored_modes", OncePer())
     x = torch.ones(3, device="neuron")
     for function in (lambda x: x + 1, lambda x: x + 2):
         compiled(function, mode="max-autotune")(x)

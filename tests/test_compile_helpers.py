@@ -11,7 +11,8 @@ import torch
 from torch.testing import assert_close
 
 from torch_neuronx import neuron_dynamo_backend as helpers
-from torch_neuronx.dynamo import statistics
+from torch_neuronx.dynamo import compile
+from torch_neuronx.log import OncePer
 
 
 @pytest.fixture(autouse=True)
@@ -123,8 +124,8 @@ def scaled(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     return x + (table * 2).to(x.device)
 
 
-def test_inputs_on_the_cpu_are_copied_with_one_warning(messages):
-    statistics._warned.clear()
+def test_inputs_on_the_cpu_are_copied_with_one_warning(messages, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compile, "_copied_inputs", OncePer())
     function = compiled(scaled)
     for _ in range(2):
         result = function(torch.ones(3, device="neuron"), torch.ones(3))

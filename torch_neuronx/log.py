@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from . import environment
 
@@ -16,6 +17,22 @@ class _Stderr(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
             super().emit(record)
+
+
+class OncePer:
+    """Warnings that are given once: `if once.first(subject): ...`. Threads may ask."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._mutex = threading.Lock()
+
+    def first(self, subject: str) -> bool:
+        """Whether `subject` is asked for the first time."""
+        with self._mutex:
+            if subject in self._seen:
+                return False
+            self._seen.add(subject)
+            return True
 
 
 def logger(name: str) -> logging.Logger:

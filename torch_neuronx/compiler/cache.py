@@ -16,13 +16,12 @@ import hashlib
 import json
 import os
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..log import logger
+from ..log import OncePer, logger
 from .directory import UntrustedError, check_directory, make_directory, open_trusted, read_trusted
 
 _log = logger(__name__)
@@ -71,8 +70,7 @@ class NeffCache:
         self.directory = os.path.abspath(directory) if directory else None
         self.lock_timeout = lock_timeout
         self._persist = directory is not None
-        self._warned: set[str] = set()
-        self._mutex = threading.Lock()
+        self._warned = OncePer()
 
     def path(self, key: str, suffix: str = ".neff") -> str:
         assert self.directory is not None
@@ -80,11 +78,8 @@ class NeffCache:
 
     def warn_once(self, subject: str, message: str) -> None:
         """Warns about `subject`, once for this cache."""
-        with self._mutex:
-            if subject in self._warned:
-                return
-            self._warned.add(subject)
-        warnings.warn(message, CacheWarning, stacklevel=3)
+        if self._warned.first(subject):
+            warnings.warn(message, CacheWarning, stacklevel=3)
 
     # -- reading ---------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
-from ..log import logger
+from ..log import OncePer, logger
 from ..lowering import load_rules
 from . import recompiles
 from .compile import compile_graph
@@ -19,6 +19,7 @@ from .partition import partition
 from .static_shapes import specialize
 
 _log = logger(__name__)
+_ignored_modes = OncePer()
 
 
 def neuron(
@@ -35,8 +36,8 @@ def neuron(
     Raises RuntimeError for dynamic shapes (`dynamic=True`) and unknown options. Returns a function of the
     graph's inputs.
     """
-    if mode not in (None, "default"):
-        _warn_mode(mode)
+    if mode not in (None, "default") and _ignored_modes.first(mode):
+        _log.warning('torch.compile(backend="neuron") has one mode; mode=%r is ignored', mode)
     if options:
         raise RuntimeError(
             f'torch.compile(backend="neuron"): unknown options {sorted(options)}; this backend has none. Compiler '
@@ -46,11 +47,6 @@ def neuron(
     origin = origin_of(gm, static_inputs)
     recompiles.note(origin)
     return _aot(origin)(gm, static_inputs)
-
-
-@functools.cache
-def _warn_mode(mode: str | None) -> None:
-    _log.warning('torch.compile(backend="neuron") has one mode; mode=%r is ignored', mode)
 
 
 def _aot(origin: Origin) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from .. import _C, cache_artifacts, environment
 from ..compiler import CompilationError, CompiledNeff, artifacts, device_program, program_index
 from ..compiler.device_program import DeviceProgram
 from ..eager.variants import qualified_name
-from ..log import logger
+from ..log import OncePer, logger
 from ..lowering.graph import attribute_of
 from ..lowering.registry import LoweringError
 from ..stablehlo.program import TensorSpec
@@ -29,6 +29,7 @@ from .program import InputLayout, layout_of_input, lower_to_program
 from .streams import take_stream_operators
 
 _log = logger(__name__)
+_copied_inputs = OncePer()
 
 # Constants of a graph up to this size are part of the program; larger ones, and those on the device, are operands.
 _LARGEST_CONSTANT = 1024
@@ -199,10 +200,13 @@ class CompiledGraph:
                 f"{self.name}: inputs on the CPU ({shapes}), and TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY=1 forbids "
                 'to copy them; move them with .to("neuron") before the call'
             )
-        statistics.warn_once(
-            f"a compiled graph has inputs on the CPU ({', '.join(names)} of {self.name}): they are copied to the "
-            'device at every call; move them once with .to("neuron")'
-        )
+        inputs = f"{', '.join(names)} of {self.name}"
+        if _copied_inputs.first(inputs):
+            _log.warning(
+                "a compiled graph has inputs on the CPU (%s): they are copied to the device at every call; move them "
+                'once with .to("neuron")',
+                inputs,
+            )
         for index in self._outline.host_inputs:
             tensors[index] = tensors[index].to("neuron")
 

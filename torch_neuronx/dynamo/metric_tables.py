@@ -11,10 +11,10 @@ from typing import Any
 
 from .. import environment, metrics
 from ..compiler.directory import UntrustedError, open_trusted
-from ..log import logger
+from ..log import OncePer, logger
 
 _log = logger(__name__)
-_failed: set[str] = set()
+_failed = OncePer()
 
 
 def append(table: str, row: Mapping[str, Any]) -> None:
@@ -37,6 +37,5 @@ def append(table: str, row: Mapping[str, Any]) -> None:
         finally:
             os.close(descriptor)
     except (OSError, UntrustedError) as error:
-        if path not in _failed:
-            _failed.add(path)
+        if _failed.first(path):
             _log.warning("the metric table %s cannot be written: %s", path, error)

@@ -7,19 +7,16 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from ..log import logger
 from . import metric_tables
 
 if TYPE_CHECKING:
     from ..compiler import CompiledNeff
     from .compile import CompiledGraph
 
-_log = logger(__name__)
 _mutex = threading.Lock()
 _counts: dict[str, int] = defaultdict(int)
 _seconds: dict[str, float] = defaultdict(float)
 _graphs: list[dict[str, Any]] = []
-_warned: set[str] = set()
 _model_name = ""
 
 
@@ -85,11 +82,3 @@ def reset_dynamo_metrics() -> None:
         _counts.clear()
         _seconds.clear()
         _graphs.clear()
-
-
-def warn_once(message: str) -> None:
-    with _mutex:
-        if message in _warned:
-            return
-        _warned.add(message)
-    _log.warning(message)
