@@ -377,3 +377,13 @@ def test_training_follows_the_cpu(optimizer):
         return torch.tensor(losses)
 
     assert_close(run("neuron"), run("cpu"), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*runs on the CPU")
+def test_an_operator_without_meta_kernel_runs_on_fake_tensors():
+    """PyTorch then makes zeros like the fake ones, which have no memory, and runs the operator on these."""
+    mode = torch._subclasses.FakeTensorMode()
+    fake = mode.from_tensor(torch.randn(3, 4, device="neuron"))
+    with mode:
+        result = torch.fake_quantize_per_tensor_affine(fake, 0.1, 0, -128, 127)
+    assert (result.shape, result.device.type) == ((3, 4), "neuron")

@@ -17,7 +17,7 @@ from ..compiler import CompilationError, CompiledNeff, artifacts, device_program
 from ..compiler.device_program import DeviceProgram
 from ..eager.variants import qualified_name
 from ..log import OncePer, logger
-from ..lowering.graph import attribute_of
+from ..lowering.graph import all_nodes, attribute_of, submodule_of
 from ..lowering.registry import LoweringError
 from ..stablehlo.program import TensorSpec
 from . import statistics
@@ -73,7 +73,8 @@ class CompiledGraph:
         self.model_name = statistics.get_model_name()
         self._stream_calls = take_stream_operators(gm)
         self._outline = outline_of(gm.graph)
-        held = {node.target: attribute_of(node) for node in gm.graph.find_nodes(op="get_attr")}
+        attributes = [node for node in gm.graph.find_nodes(op="get_attr") if submodule_of(node) is None]
+        held = {node.target: attribute_of(node) for node in attributes}
         held = {name: tensor for name, tensor in held.items() if _is_operand(tensor)}
         self._held_names = list(held)
         self._held = [tensor.detach().to("neuron").contiguous() for tensor in held.values()]
@@ -313,7 +314,7 @@ def _name(role: str, origin: Origin) -> str:
 
 def _operators(graph: torch.fx.Graph) -> list[str]:
     """Names of the graph's operators, as the operator log shows them."""
-    targets = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    targets = [node.target for node in all_nodes(graph) if isinstance(node.target, torch._ops.OpOverload)]
     return list(dict.fromkeys(qualified_name(target) for target in targets))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..lowering.graph import attribute_of, submodule_of
 from .outline import is_collective
 from .program import InputLayout
 
@@ -21,15 +22,24 @@ def fingerprint(graph: torch.fx.Graph, layouts: Sequence[InputLayout], held: Seq
     """held: the graph's constants that are operands; the others are part of the program, with their values."""
     lines = [repr(tuple(_plain(v) for v in layout)) for layout in layouts]
     lines += [f"held {_of_tensor(tensor)}" for tensor in held]
+    lines += _of_nodes(graph)
+    return b"graph\0" + hashlib.sha256("\n".join(lines).encode()).digest()
+
+
+def _of_nodes(graph: torch.fx.Graph) -> list[str]:
+    lines: list[str] = []
     numbers: dict[torch.fx.Node, int] = {}
     for node in graph.nodes:
         numbers[node] = len(numbers)
+        if node.op == "get_attr" and (module := submodule_of(node)) is not None:
+            lines += ["{", *_of_nodes(module.graph), "}"]
+            continue
         target = str(node.target) if node.op == "call_function" else ""
         if node.op == "get_attr":
             target = _of_attribute(node)
         arguments = _plain((_without_group_name(node), node.kwargs), numbers)
         lines.append(f"{node.op} {target} {arguments} {_of_value(node.meta.get('val'))}")
-    return b"graph\0" + hashlib.sha256("\n".join(lines).encode()).digest()
+    return lines
 
 
 def _without_group_name(node: torch.fx.Node) -> Sequence[Any]:
@@ -70,8 +80,6 @@ def _of_value(value: Any) -> str:
 
 
 def _of_attribute(node: torch.fx.Node) -> str:
-    from ..lowering.graph import attribute_of
-
     tensor = attribute_of(node)
     text = _of_tensor(tensor)
     if tensor.device.type == "cpu":

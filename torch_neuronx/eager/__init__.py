@@ -7,11 +7,18 @@ import torch
 
 # Overloads that make or move tensors: their kernels are PyTorch's own or those of csrc/tensor, which comes
 # back to the entry of copy_ where a copy needs a program. The rules serve graphs. The `unsafe` ones return
-# views, though their schemas do not say so.
+# views, though their schemas do not say so. `zeros_like` and its like only look at their tensor: PyTorch's allocate
+# and fill, and so take one without memory too, as fake tensors are.
 _WITHOUT_KERNEL = {
     "aten::copy_",
     "aten::_to_copy",
     "aten::clone",
+    "aten::full_like",
+    "aten::new_full",
+    "aten::new_ones",
+    "aten::new_zeros",
+    "aten::ones_like",
+    "aten::zeros_like",
     "aten::contiguous",
     "aten::_unsafe_view",
     "aten::unsafe_split.Tensor",

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..stablehlo import Builder, Value
 from ..stablehlo.builder import Location
+from .control_flow import lower_control_flow
 from .meta import meta_of
 from .registry import TABLE, LoweringError, lower
 from .view_operand import layout_of, read_view, to_memory_order
@@ -48,7 +49,8 @@ def lower_graph(
             environment[node] = _call(b, node, environment, outer)
         elif node.op == "get_attr":
             held = attributes.get(str(node.target))
-            environment[node] = _constant(b, node) if held is None else held
+            branch = submodule_of(node)
+            environment[node] = branch or (_constant(b, node) if held is None else held)
         else:
             raise LoweringError(f"a graph holds `{node.op}` {node.target!r}, which has no StableHLO form")
     raise LoweringError("a graph has no output node")
@@ -59,6 +61,9 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     kwargs = torch.fx.map_arg(node.kwargs, lambda n: environment[n])
     if getattr(node.target, "__name__", "") == "getitem":
         return args[0][args[1]]
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        b.location = Location(node.target.name(), *_position(node))
+        return lower_control_flow(b, args, functools.partial(_lower_body, b))
     if not isinstance(node.target, torch._ops.OpOverload):
         raise LoweringError(f"{node.target!r} has no StableHLO form{_line(node)}")
     _refuse_unknown_sizes(node)
@@ -75,6 +80,14 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     several = isinstance(results, (tuple, list))
     lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
     return lowered if several else lowered[0]
+
+
+def _lower_body(b: Builder, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Value | None]:
+    """A branch or body, whose operators have lines of their own."""
+    before, b.location = b.location, Location("unknown")
+    results = lower_graph(b, module, inputs)
+    b.location = before
+    return results
 
 
 def _decomposed(b: Builder, node: torch.fx.Node, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -125,11 +138,30 @@ def _of_memory(b: Builder, node: torch.fx.Node, args: Sequence[Any], kwargs: dic
     return value
 
 
-def attribute_of(node: torch.fx.Node) -> torch.Tensor:
-    """The tensor that a `get_attr` node names. Raises LoweringError when it is none, or has no data."""
+def _holder(node: torch.fx.Node) -> Any:
     holder: Any = node.graph.owning_module
     for name in str(node.target).split("."):
         holder = getattr(holder, name, None)
+    return holder
+
+
+def submodule_of(node: torch.fx.Node) -> torch.fx.GraphModule | None:
+    """The graph that a `get_attr` node names (a branch of `torch.cond`, say); None when it names a tensor."""
+    holder = _holder(node)
+    return holder if isinstance(holder, torch.fx.GraphModule) else None
+
+
+def all_nodes(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """The nodes of the graph and of the graphs in it."""
+    for node in graph.nodes:
+        yield node
+        if node.op == "get_attr" and (module := submodule_of(node)) is not None:
+            yield from all_nodes(module.graph)
+
+
+def attribute_of(node: torch.fx.Node) -> torch.Tensor:
+    """The tensor that a `get_attr` node names. Raises LoweringError when it is none, or has no data."""
+    holder = _holder(node)
     if not isinstance(holder, torch.Tensor) or isinstance(holder, torch._subclasses.FakeTensor) or holder.is_meta:
         raise LoweringError(f"the graph's attribute {node.target!r} is not a tensor with data")
     return holder

@@ -125,6 +125,11 @@ class Builder(Elementwise, Structured):
         """How far a run moves the generator's offset. Runs differ in the offset, so one step is enough."""
         return int(self.uses_random)
 
+    @property
+    def random_streams(self) -> int:
+        """How many calls draw random numbers so far."""
+        return self._random_streams
+
     def random_state(self) -> tuple[Value, Value]:
         """Seed and offset of the device generator (two i64 scalars), as the last two parameters."""
         if self._random is None:
@@ -204,7 +209,7 @@ class Builder(Elementwise, Structured):
         """Prints a region whose block arguments have `types`; `body` gets them and returns what it yields.
 
         A body may use its arguments and constants it makes itself, but no values of the enclosing
-        function: XLA's importer refuses captured values everywhere but in `while`.
+        function: XLA's importer refuses captured values everywhere but in `if` and `while`.
         """
         outer, outer_constants = self._lines, self._constants
         self._lines, self._constants = [], {}

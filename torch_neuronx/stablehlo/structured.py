@@ -325,6 +325,22 @@ class Structured:
 
     # -- control, random -----------------------------------------------------------------------
 
+    def if_(self: Builder, predicate: Value, true: Callable, false: Callable) -> tuple[Value, ...]:
+        """predicate: 0-dim bool. true, false: return the values of their branch, of the same types."""
+        types: list[list[tuple[Sequence[int], torch.dtype]]] = []
+
+        def branch(body: Callable) -> str:
+            def typed() -> Sequence[Value]:
+                values = body()
+                types.append([(v.shape, v.dtype) for v in values])
+                return values
+
+            return self.region([], typed)
+
+        regions = [branch(true), branch(false)]
+        assert types[0] == types[1], f"the branches return {types[0]} and {types[1]}"
+        return self.results("stablehlo.if", [predicate], types[0], "", regions)
+
     def while_loop(self: Builder, initial: Sequence[Value], condition: Callable, body: Callable) -> tuple[Value, ...]:
         types = [(v.shape, v.dtype) for v in initial]
         regions = [self.region(types, condition), self.region(types, body)]
