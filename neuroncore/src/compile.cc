@@ -92,7 +92,8 @@ NRT_STATUS Compile(std::string_view text, const char* metadata, int optimize_lev
   }
 
   auto start = std::chrono::steady_clock::now();
-  pjrt::LoadedExecutable* executable = plugin->Compile(content.program, optimize_level);
+  pjrt::LoadedExecutable* executable =
+      plugin->Compile(content.program, ChoicesFor(content.program, signature, optimize_level));
   if (executable == nullptr) return NRT_FAILURE;
   std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
   bool serialized = !plugin->CanSerialize() || plugin->Serialize(executable, &content.executable);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "program_work.h"
+
 namespace neuroncore {
 namespace {
 
@@ -14,7 +16,14 @@ constexpr int kNumPartitions = 5;
 constexpr int kOptionOverrides = 7;
 constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
+constexpr int kStringField = 1;
 constexpr int kBoolField = 2;
+
+constexpr std::string_view kFusionEmitters = "xla_cpu_use_fusion_emitters";
+constexpr std::string_view kDisabledPasses = "xla_disable_hlo_passes";
+
+// Below this, a second thread has nothing to win: some thirty microseconds of one.
+constexpr double kSingleThreadWork = 1 << 20;
 
 void AppendVarint(std::string* bytes, uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
@@ -32,19 +41,42 @@ void AppendBytes(std::string* bytes, int field, std::string_view value) {
   bytes->append(value);
 }
 
-// Sets one of XLA's debug options by name.
-void AppendOverride(std::string* bytes, std::string_view name, bool value) {
-  std::string setting;
-  AppendNumber(&setting, kBoolField, value);
+// Sets one of XLA's debug options by name. setting: a field of OptionOverrideProto.
+void AppendOverride(std::string* bytes, std::string_view name, std::string_view setting) {
   std::string entry;
   AppendBytes(&entry, kMapKey, name);
   AppendBytes(&entry, kMapValue, setting);
   AppendBytes(bytes, kOptionOverrides, entry);
 }
 
+void AppendOverride(std::string* bytes, std::string_view name, bool value) {
+  std::string setting;
+  AppendNumber(&setting, kBoolField, value);
+  AppendOverride(bytes, name, std::string_view(setting));
+}
+
+bool IsElementwise(std::string_view program) {
+  for (std::string_view operation : {"stablehlo.transpose", "stablehlo.reduce", "stablehlo.gather", "stablehlo.scatter",
+                                     "stablehlo.dot", "stablehlo.convolution", "stablehlo.concatenate", "stablehlo.pad",
+                                     "stablehlo.while", "stablehlo.sort", "stablehlo.custom_call"}) {
+    if (program.find(operation) != std::string_view::npos) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-std::string CompileOptions(CompileFlavor flavor) {
+bool CompileChoices::TakeBack(const std::string& error) {
+  if (error.find("No such compile option") == std::string::npos) return false;
+  const auto take_back = [&](bool* choice, std::string_view name) {
+    if (!*choice || error.find(name) == std::string::npos) return false;
+    *choice = false;
+    return true;
+  };
+  return take_back(&older_emitters, kFusionEmitters) || take_back(&single_thread, kDisabledPasses);
+}
+
+std::string CompileOptions(const CompileChoices& choices) {
   std::string build;
   AppendNumber(&build, kNumReplicas, 1);
   AppendNumber(&build, kNumPartitions, 1);
@@ -52,18 +84,20 @@ std::string CompileOptions(CompileFlavor flavor) {
   AppendBytes(&options, kExecutableBuildOptions, build);
   // XLA's faster minimum and maximum lose NaN: maximum(1, NaN) would be 1.
   AppendOverride(&options, "xla_cpu_enable_fast_min_max", false);
-  if (flavor == CompileFlavor::kElementwise) AppendOverride(&options, "xla_cpu_use_fusion_emitters", false);
+  if (choices.older_emitters) AppendOverride(&options, kFusionEmitters, false);
+  if (choices.single_thread) {
+    std::string passes;
+    AppendBytes(&passes, kStringField, "cpu-parallel-task-assigner");
+    AppendOverride(&options, kDisabledPasses, std::string_view(passes));
+  }
   return options;
 }
 
-CompileFlavor FlavorOf(std::string_view program, int optimize_level) {
-  if (optimize_level != 0) return CompileFlavor::kDefault;
-  for (std::string_view operation : {"stablehlo.transpose", "stablehlo.reduce", "stablehlo.gather", "stablehlo.scatter",
-                                     "stablehlo.dot", "stablehlo.convolution", "stablehlo.concatenate", "stablehlo.pad",
-                                     "stablehlo.while", "stablehlo.sort", "stablehlo.custom_call"}) {
-    if (program.find(operation) != std::string_view::npos) return CompileFlavor::kDefault;
-  }
-  return CompileFlavor::kElementwise;
+CompileChoices ChoicesFor(std::string_view program, const ProgramSignature& signature, int optimize_level) {
+  CompileChoices choices;
+  choices.older_emitters = optimize_level == 0 && IsElementwise(program);
+  choices.single_thread = ProgramWork(program, signature) < kSingleThreadWork;
+  return choices;
 }
 
 }  // namespace neuroncore

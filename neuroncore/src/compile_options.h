@@ -6,18 +6,26 @@
 #include <string>
 #include <string_view>
 
+#include "program_signature.h"
+
 namespace neuroncore {
 
-enum class CompileFlavor {
-  kDefault,
+// What a program is compiled with beyond the usual. Not every plugin has each of them.
+struct CompileChoices {
   // XLA's older code generator: half the compile time, and the same code for purely elementwise programs. Its
-  // transposes are four times slower and its reductions up to twice. Not every plugin still has it.
-  kElementwise,
+  // transposes are four times slower and its reductions up to twice.
+  bool older_emitters = false;
+  // No loop is divided among threads. XLA takes a chain of sixty additions of 16 kB for 400 us of work, where it is 7;
+  // meeting a second thread costs 20.
+  bool single_thread = false;
+
+  // Takes back the one that `error` refuses. False if it refuses none.
+  bool TakeBack(const std::string& error);
 };
 
-std::string CompileOptions(CompileFlavor flavor);
+std::string CompileOptions(const CompileChoices& choices);
 
 // For optimize_level 0 (compile fast) or 1 (run fast).
-CompileFlavor FlavorOf(std::string_view program, int optimize_level);
+CompileChoices ChoicesFor(std::string_view program, const ProgramSignature& signature, int optimize_level);
 
 }  // namespace neuroncore

@@ -129,8 +129,10 @@ NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc
   PrepareKernel(view.program, &loaded);
   if (!loaded.kernel) {
     // A plugin that cannot serialize leaves the program text only.
-    loaded.executable = view.executable.empty() ? plugin.Compile(std::string(view.program), /*optimize_level=*/1)
-                                                : plugin.Deserialize(view.executable.data(), view.executable.size());
+    loaded.executable = view.executable.empty()
+                            ? plugin.Compile(std::string(view.program),
+                                             ChoicesFor(view.program, loaded.signature, /*optimize_level=*/1))
+                            : plugin.Deserialize(view.executable.data(), view.executable.size());
     if (loaded.executable == nullptr) return NRT_FAILURE;
   }
   PrepareLaunches(&loaded);

@@ -215,21 +215,19 @@ std::string Plugin::TakeError(pjrt::Error* error, int* code) const {
   return text.empty() ? "(no message)" : text;
 }
 
-pjrt::LoadedExecutable* Plugin::Compile(const std::string& program, int optimize_level) const {
+pjrt::LoadedExecutable* Plugin::Compile(const std::string& program, const CompileChoices& wanted) const {
+  CompileChoices choices{wanted.older_emitters && has_older_emitters_, wanted.single_thread && has_pass_switches_};
   std::string error;
-  CompileFlavor flavor = FlavorOf(program, optimize_level);
-  if (flavor != CompileFlavor::kDefault && has_elementwise_flavor_) {
-    pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(flavor), &error);
-    if (executable != nullptr) return executable;
-    if (error.find("No such compile option") == std::string::npos) {
-      Fail(NRT_FAILURE, "%s", error.c_str());
-      return nullptr;
+  do {
+    pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(choices), &error);
+    if (executable != nullptr) {
+      if (wanted.older_emitters && !choices.older_emitters) has_older_emitters_ = false;
+      if (wanted.single_thread && !choices.single_thread) has_pass_switches_ = false;
+      return executable;
     }
-    has_elementwise_flavor_ = false;
-  }
-  pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(CompileFlavor::kDefault), &error);
-  if (executable == nullptr) Fail(NRT_FAILURE, "%s", error.c_str());
-  return executable;
+  } while (choices.TakeBack(error));
+  Fail(NRT_FAILURE, "%s", error.c_str());
+  return nullptr;
 }
 
 pjrt::LoadedExecutable* Plugin::CompileWith(const std::string& text, const std::string& options,

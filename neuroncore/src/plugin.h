@@ -9,6 +9,7 @@
 #include <atomic>
 #include <string>
 
+#include "compile_options.h"
 #include "pjrt_api.h"
 
 namespace neuroncore {
@@ -34,7 +35,7 @@ class Plugin {
   std::string TakeError(pjrt::Error* error, int* code = nullptr) const;
 
   // All of the following return null (or false) after Fail().
-  pjrt::LoadedExecutable* Compile(const std::string& program, int optimize_level) const;
+  pjrt::LoadedExecutable* Compile(const std::string& program, const CompileChoices& wanted) const;
   bool CanSerialize() const;
   bool Serialize(pjrt::LoadedExecutable* executable, std::string* bytes) const;
   pjrt::LoadedExecutable* Deserialize(const char* bytes, size_t size) const;
@@ -65,7 +66,8 @@ class Plugin {
   pjrt::Device* device_ = nullptr;
   pjrt::Memory* memory_ = nullptr;
   // Cleared by the first compile that finds the plugin without the option.
-  mutable std::atomic<bool> has_elementwise_flavor_{true};
+  mutable std::atomic<bool> has_older_emitters_{true};
+  mutable std::atomic<bool> has_pass_switches_{true};
   std::string path_;
   std::string fingerprint_;
   std::string description_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts that need no plugin: the reader of program signatures, SHA-256, tar and JSON.
+// Parts that need no plugin: the reader of program signatures, the choice of compile options, SHA-256, tar and JSON.
 
+#include <cmath>
+
+#include "../src/compile_options.h"
 #include "../src/errors.h"
 #include "../src/json.h"
 #include "../src/program_signature.h"
+#include "../src/program_work.h"
 #include "../src/sha256.h"
 #include "../src/tar.h"
 #include "check.h"
@@ -24,7 +28,61 @@ bool Refused(const std::string& text) {
   return !ParseSignature(text, &signature);
 }
 
+// A program of one f32 parameter and result of that shape, with `statements` between.
+std::string Program(const std::string& type, const std::string& statements) {
+  return "module {\n  func.func @main(%arg0: " + type + ") -> (" + type + ") {\n" + statements +
+         "    func.return %1 : " + type + "\n  }\n}\n";
+}
+
+double Work(const std::string& text) { return ProgramWork(text, Parse(text)); }
+
+std::string Unary(const std::string& operation, const std::string& type) {
+  return "    %1 = \"stablehlo." + operation + "\"(%arg0) : (" + type + ") -> " + type + "\n";
+}
+
 }  // namespace
+
+TEST(work_grows_with_elements_and_with_what_is_done_to_them) {
+  const std::string type = "tensor<64x64xf32>";
+  const double bytes = 2 * 2 * 64 * 64 * 4;
+  const double statement = Work(Program(type, Unary("negate", type))) - Work(Program(type, ""));
+  CHECK_EQ(statement, 64 * 64);
+  CHECK(Work(Program(type, "")) >= bytes);
+  CHECK(Work(Program(type, Unary("tanh", type))) > Work(Program(type, Unary("negate", type))));
+  CHECK_EQ(Work(Program(type, Unary("dot_general", type))), Work(Program(type, "")));
+  // The largest type of a statement counts: the operand of a reduction, not its result.
+  const std::string reduce = "    %1 = \"stablehlo.reduce\"(%arg0, %0) ({\n    }) {dimensions = array<i64: 0>} : (" +
+                             type + ", tensor<f32>) -> tensor<64xf32>\n";
+  CHECK(Work(Program(type, reduce)) - Work(Program(type, "")) >= 64 * 64);
+}
+
+TEST(work_that_the_text_does_not_tell) {
+  const std::string type = "tensor<4xf32>";
+  CHECK(std::isinf(Work(Program(type, Unary("while", type)))));
+  CHECK(std::isinf(Work(Program(type, Unary("convolution", type)))));
+  CHECK(std::isinf(Work(Program(type, "    %1 = func.call @f(%arg0) : (" + type + ") -> " + type + "\n"))));
+}
+
+TEST(small_programs_are_compiled_for_one_thread) {
+  const auto choices = [](const std::string& type) {
+    const std::string text = Program(type, Unary("negate", type));
+    return ChoicesFor(text, Parse(text), 1);
+  };
+  CHECK(choices("tensor<64x64xf32>").single_thread);
+  CHECK(!choices("tensor<1024x1024xf32>").single_thread);
+}
+
+TEST(an_option_that_the_plugin_lacks_is_taken_back) {
+  CompileChoices choices{true, true};
+  const std::string all = CompileOptions(choices);
+  CHECK(all.find("cpu-parallel-task-assigner") != std::string::npos);
+  CHECK(!choices.TakeBack("out of memory"));
+  CHECK(choices.TakeBack("No such compile option: 'xla_cpu_use_fusion_emitters'"));
+  CHECK(!choices.older_emitters && choices.single_thread);
+  CHECK(!choices.TakeBack("No such compile option: 'xla_cpu_use_fusion_emitters'"));
+  CHECK(choices.TakeBack("No such compile option: 'xla_disable_hlo_passes'"));
+  CHECK(CompileOptions(choices).find("cpu-parallel-task-assigner") == std::string::npos);
+}
 
 TEST(a_plain_signature) {
   ProgramSignature s =
