@@ -3,6 +3,7 @@
 
     torchrun --nproc_per_node=8 examples/tensor_parallel_neuron.py
     torchrun --nproc_per_node=2 examples/tensor_parallel_neuron.py --model PATH-OR-NAME --mode compile
+    torchrun --nnodes=2 --node_rank=0 --master_addr=HOST --nproc_per_node=4 examples/tensor_parallel_neuron.py  # and 1
 
 Without --model it is a small one with random weights and 8 heads, made on the first run in checkpoints/.
 """
@@ -23,13 +24,14 @@ TINY_SIZE, FULL_SIZE = 256, 1024
 
 
 def make_tiny_model() -> str:
-    """One rank makes the checkpoint, where it is absent; the others wait."""
-    if dist.get_rank() == 0 and not (TINY_DIRECTORY / "model_index.json").exists():
-        from make_tiny_flux2 import make_pipeline
+    """Makes the checkpoint where it is absent: rank 0 first, then one rank of each host that does not see its files."""
+    for maker in (dist.get_rank() == 0, torch.neuron.current_device() == 0):
+        if maker and not (TINY_DIRECTORY / "model_index.json").exists():
+            from make_tiny_flux2 import make_pipeline
 
-        print(f"making a tiny model in {TINY_DIRECTORY} …")
-        make_pipeline(num_heads=8).save_pretrained(TINY_DIRECTORY)
-    dist.barrier()
+            print(f"making a tiny model in {TINY_DIRECTORY} …")
+            make_pipeline(num_heads=8).save_pretrained(TINY_DIRECTORY)
+        dist.barrier()
     return str(TINY_DIRECTORY)
 
 

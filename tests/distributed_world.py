@@ -26,13 +26,15 @@ def free_port() -> int:
 
 
 def _serve(
-    rank: int, size: int, port: int, backend: str, environment: dict[str, str], tasks: Any, results: Any
+    rank: int, size: int, hosts: int, port: int, backend: str, environment: dict[str, str], tasks: Any, results: Any
 ) -> None:
+    ranks_of_host = size // hosts
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(size),
-        LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(size),
+        LOCAL_RANK=str(rank % ranks_of_host),
+        LOCAL_WORLD_SIZE=str(ranks_of_host),
+        GROUP_RANK=str(rank // ranks_of_host),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
         **environment,
@@ -54,7 +56,10 @@ def _serve(
 
 
 class World:
-    def __init__(self, size: int, backend: str = "neuron", **environment: str) -> None:
+    """`hosts`: how many hosts the ranks are on, as torchrun would say it with so many agents. Ranks of several hosts
+    meet over the network, be it that of one machine."""
+
+    def __init__(self, size: int, backend: str = "neuron", hosts: int = 1, **environment: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.size = size
         self._tasks = [context.Queue() for _ in range(size)]
@@ -63,7 +68,7 @@ class World:
         self.processes = [
             context.Process(
                 target=_serve,
-                args=(rank, size, port, backend, environment, self._tasks[rank], self._results),
+                args=(rank, size, hosts, port, backend, environment, self._tasks[rank], self._results),
                 daemon=True,
             )
             for rank in range(size)

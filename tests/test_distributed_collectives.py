@@ -16,15 +16,11 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 
 
-@pytest.fixture(scope="module")
-def world():
-    four = World(4)
+@pytest.fixture(scope="module", params=[1, 2], ids=["one host", "two hosts"])
+def world(request):
+    four = World(4, hosts=request.param)
     yield four
     assert four.close() == [0, 0, 0, 0]
-
-
-def device(rank: int) -> torch.device:
-    return torch.device("neuron", rank)
 
 
 @functools.cache
@@ -80,7 +76,7 @@ def check_all_reduce(rank: int, size: int, name: str, dtype: torch.dtype) -> Non
     # One round, several rounds, sections of unequal length.
     for count in (1, 7, 5000, 300_001):
         everybody = [values(r, count, dtype) for r in range(size)]
-        tensor = everybody[rank].to(device(rank))
+        tensor = everybody[rank].to("neuron")
         dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
         same(tensor, expected_reduction(name, everybody))
 
@@ -101,7 +97,7 @@ def test_all_reduce(world, name, dtype):
 
 
 def check_same_bits_everywhere(rank: int, size: int) -> None:
-    tensor = torch.randn(100_003, generator=torch.Generator().manual_seed(rank)).bfloat16().to(device(rank))
+    tensor = torch.randn(100_003, generator=torch.Generator().manual_seed(rank)).bfloat16().to("neuron")
     dist.all_reduce(tensor)
     copies = [torch.empty_like(tensor) for _ in range(size)]
     dist.all_gather(copies, tensor)
@@ -116,16 +112,16 @@ def test_all_ranks_get_the_same_bits(world):
 def check_all_gather(rank: int, size: int, dtype: torch.dtype) -> None:
     for count in (1, 5000, 700_000):
         everybody = [values(r, count, dtype) for r in range(size)]
-        mine = everybody[rank].to(device(rank))
+        mine = everybody[rank].to("neuron")
         listed = [torch.empty_like(mine) for _ in range(size)]
         dist.all_gather(listed, mine)
         for got, wanted in zip(listed, everybody, strict=True):
             same(got, wanted)
-        whole = torch.empty(size * count, dtype=dtype, device=device(rank))
+        whole = torch.empty(size * count, dtype=dtype, device="neuron")
         dist.all_gather_into_tensor(whole, mine)
         same(whole, torch.cat(everybody))
         # In place: the input is a part of the output.
-        parts = torch.zeros(size, count, dtype=dtype, device=device(rank))
+        parts = torch.zeros(size, count, dtype=dtype, device="neuron")
         parts[rank].copy_(mine)
         dist.all_gather_into_tensor(parts.view(-1), parts[rank])
         same(parts, torch.stack(everybody))
@@ -139,23 +135,23 @@ def test_all_gather(world, dtype):
 def check_uneven(rank: int, size: int) -> None:
     counts = [0, 3, 70_000, 1]
     everybody = [values(r, counts[r], torch.float32) for r in range(size)]
-    outputs = [torch.empty(count, device=device(rank)) for count in counts]
-    dist.all_gather(outputs, everybody[rank].to(device(rank)))
+    outputs = [torch.empty(count, device="neuron") for count in counts]
+    dist.all_gather(outputs, everybody[rank].to("neuron"))
     for got, wanted in zip(outputs, everybody, strict=True):
         same(got, wanted)
     # Rank i gives rank j i + 2 j rows of 3.
     rows_in = [rank + 2 * j for j in range(size)]
     rows_out = [i + 2 * rank for i in range(size)]
     given = torch.cat([torch.full((rows_in[j], 3), 10.0 * rank + j) for j in range(size)])
-    taken = torch.empty(sum(rows_out), 3, device=device(rank))
-    dist.all_to_all_single(taken, given.to(device(rank)), rows_out, rows_in)
+    taken = torch.empty(sum(rows_out), 3, device="neuron")
+    dist.all_to_all_single(taken, given.to("neuron"), rows_out, rows_in)
     same(taken, torch.cat([torch.full((rows_out[i], 3), 10.0 * i + rank) for i in range(size)]))
     # Reduce-scatter of parts of different sizes.
-    parts = [values(rank, counts[r], torch.float32, seed=r).to(device(rank)) for r in range(size)]
-    result = torch.empty(counts[rank], device=device(rank))
+    parts = [values(rank, counts[r], torch.float32, seed=r).to("neuron") for r in range(size)]
+    result = torch.empty(counts[rank], device="neuron")
     dist.reduce_scatter(result, parts)
     same(result, sum(values(r, counts[rank], torch.float32, seed=rank) for r in range(size)))
-    for empty in (torch.empty(0, device=device(rank)), torch.empty(3, 0, device=device(rank))):
+    for empty in (torch.empty(0, device="neuron"), torch.empty(3, 0, device="neuron")):
         dist.all_reduce(empty)
         dist.broadcast(empty, 0)
 
@@ -167,11 +163,11 @@ def test_uneven_and_empty_tensors(world):
 def check_reduce_scatter(rank: int, size: int) -> None:
     for count in (2, 90_000):
         inputs = [values(r, size * count, torch.bfloat16) for r in range(size)]
-        output = torch.empty(count, dtype=torch.bfloat16, device=device(rank))
-        dist.reduce_scatter_tensor(output, inputs[rank].to(device(rank)))
+        output = torch.empty(count, dtype=torch.bfloat16, device="neuron")
+        dist.reduce_scatter_tensor(output, inputs[rank].to("neuron"))
         expected = sum(inputs).view(size, count)[rank]
         same(output, expected)
-        dist.reduce_scatter(output, list(inputs[rank].to(device(rank)).chunk(size)), dist.ReduceOp.MAX)
+        dist.reduce_scatter(output, list(inputs[rank].to("neuron").chunk(size)), dist.ReduceOp.MAX)
         same(output, functools.reduce(torch.maximum, inputs).view(size, count)[rank])
 
 
@@ -183,21 +179,21 @@ def check_rooted(rank: int, size: int) -> None:
     for root in range(size):
         for count in (3, 400_000):
             everybody = [values(r, count, torch.float32, seed=root) for r in range(size)]
-            tensor = everybody[rank].to(device(rank))
+            tensor = everybody[rank].to("neuron")
             dist.broadcast(tensor, root)
             same(tensor, everybody[root])
 
-            tensor = everybody[rank].to(device(rank))
+            tensor = everybody[rank].to("neuron")
             dist.reduce(tensor, root)
             same(tensor, sum(everybody) if rank == root else everybody[rank])
 
-            mine = everybody[rank].to(device(rank))
+            mine = everybody[rank].to("neuron")
             places = [torch.empty_like(mine) for _ in range(size)] if rank == root else None
             dist.gather(mine, places, root)
             for got, wanted in zip(places or [], everybody, strict=rank == root):
                 same(got, wanted)
 
-            parts = [part.to(device(rank)) for part in everybody] if rank == root else None
+            parts = [part.to("neuron") for part in everybody] if rank == root else None
             dist.scatter(mine, parts, root)
             same(mine, everybody[rank])
 
@@ -208,7 +204,7 @@ def test_broadcast_reduce_gather_scatter(world):
 
 def check_all_to_all(rank: int, size: int) -> None:
     for count in (1, 50_000):
-        given = [values(rank, count, torch.int64, seed=j).to(device(rank)) for j in range(size)]
+        given = [values(rank, count, torch.int64, seed=j).to("neuron") for j in range(size)]
         taken = [torch.empty_like(tensor) for tensor in given]
         dist.all_to_all(taken, given)
         for i, tensor in enumerate(taken):
@@ -223,7 +219,7 @@ def check_messages(rank: int, size: int) -> None:
     right, left = (rank + 1) % size, (rank - 1) % size
     for count in (1, 1_000_000):
         # Everybody sends first: nobody may wait for the receiver.
-        given = values(rank, count, torch.float32).to(device(rank))
+        given = values(rank, count, torch.float32).to("neuron")
         taken = torch.empty_like(given)
         work = dist.isend(given, right)
         dist.recv(taken, left)
@@ -235,20 +231,20 @@ def check_messages(rank: int, size: int) -> None:
         same(taken, values(right, count, torch.float32))
     # Tags: the second message is received first.
     if rank == 0:
-        dist.send(torch.full((3,), 1.0, device=device(rank)), 1, tag=1)
-        dist.send(torch.full((3,), 2.0, device=device(rank)), 1, tag=2)
+        dist.send(torch.full((3,), 1.0, device="neuron"), 1, tag=1)
+        dist.send(torch.full((3,), 2.0, device="neuron"), 1, tag=2)
     elif rank == 1:
-        first, second = (torch.empty(3, device=device(rank)) for _ in range(2))
+        first, second = (torch.empty(3, device="neuron") for _ in range(2))
         dist.recv(second, 0, tag=2)
         dist.recv(first, 0, tag=1)
         assert (first[0].item(), second[0].item()) == (1.0, 2.0)
     # From any rank.
     if rank == 2:
-        taken = torch.empty(1, device=device(rank))
+        taken = torch.empty(1, device="neuron")
         senders = {dist.recv(taken) for _ in range(size - 1)}
         assert senders == {0, 1, 3}
     else:
-        dist.send(torch.ones(1, device=device(rank)), 2)
+        dist.send(torch.ones(1, device="neuron"), 2)
 
 
 def test_messages(world):
@@ -256,7 +252,7 @@ def test_messages(world):
 
 
 def check_asynchronous(rank: int, size: int) -> None:
-    tensors = [values(rank, 50_000, torch.float32, seed=i).to(device(rank)) for i in range(8)]
+    tensors = [values(rank, 50_000, torch.float32, seed=i).to("neuron") for i in range(8)]
     # What the collective takes is what the device has computed by then.
     works = [dist.all_reduce(tensor.mul_(2), async_op=True) for tensor in tensors]
     dist.barrier()
@@ -265,12 +261,12 @@ def check_asynchronous(rank: int, size: int) -> None:
         assert work.is_completed()
         assert work.is_success()
         same(tensor + 1, 2 * sum(values(r, 50_000, torch.float32, seed=i) for r in range(size)) + 1)
-    tensor = torch.ones(4, device=device(rank))
+    tensor = torch.ones(4, device="neuron")
     future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] * 10)
     same(future.wait(), torch.full((4,), 10.0 * size))
     # Groups in different orders on different ranks.
     one, other = subgroup((0, 1, 2, 3)), subgroup((3, 2, 1, 0))
-    a, b = torch.ones(3, device=device(rank)), torch.ones(3, device=device(rank))
+    a, b = torch.ones(3, device="neuron"), torch.ones(3, device="neuron")
     order = [(one, a), (other, b)] if rank % 2 == 0 else [(other, b), (one, a)]
     for work in [dist.all_reduce(tensor, group=group, async_op=True) for group, tensor in order]:
         work.wait()
@@ -286,12 +282,12 @@ def check_groups(rank: int, size: int) -> None:
     for ranks, group in zip(((0, 1), (2, 3), (1, 3)), pairs, strict=True):
         if rank not in ranks:
             continue
-        tensor = torch.full((70_000,), float(rank), device=device(rank))
+        tensor = torch.full((70_000,), float(rank), device="neuron")
         assert dist.get_backend(group) == "neuron"
         dist.all_reduce(tensor, group=group)
         same(tensor, torch.full((70_000,), float(sum(ranks))))
-        gathered = [torch.empty(1, device=device(rank)) for _ in ranks]
-        dist.all_gather(gathered, torch.full((1,), float(rank), device=device(rank)), group=group)
+        gathered = [torch.empty(1, device="neuron") for _ in ranks]
+        dist.all_gather(gathered, torch.full((1,), float(rank), device="neuron"), group=group)
         assert [t.item() for t in gathered] == [float(dist.get_global_rank(group, i)) for i in range(2)]
 
 
@@ -312,17 +308,67 @@ def test_object_collectives(world):
     world.run(check_objects)
 
 
+def check_premultiplied(rank: int, size: int, dtype: torch.dtype) -> None:
+    for factor in (0.5, torch.tensor([0.5], device="neuron")):
+        operation = dist.ReduceOp.PREMUL_SUM(factor)
+        everybody = [values(r, size * 300, dtype) for r in range(size)]
+        expected = sum(tensor * 0.5 for tensor in everybody)
+        tensor = everybody[rank].to("neuron")
+        dist.all_reduce(tensor, operation)
+        same(tensor, expected)
+        tensor = everybody[rank].to("neuron")
+        dist.reduce(tensor, 1, operation)
+        same(tensor, expected if rank == 1 else everybody[rank])
+        tensor = everybody[rank].to("neuron")
+        part = torch.empty(300, dtype=dtype, device="neuron")
+        dist.reduce_scatter_tensor(part, tensor, operation)
+        same(part, expected.view(size, 300)[rank])
+        dist.reduce_scatter(part, list(tensor.chunk(size)), operation)
+        same(part, expected.view(size, 300)[rank])
+        same(tensor, everybody[rank])
+    with pytest.raises(ValueError, match="PREMUL_SUM"):
+        dist.all_reduce(torch.ones(2, dtype=torch.int32, device="neuron"), operation)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+def test_sum_of_products_with_a_factor(world, dtype):
+    world.run(check_premultiplied, dtype)
+
+
 def check_coalesced(rank: int, size: int) -> None:
-    tensors = [torch.full((i + 1,), float(rank), device=device(rank)) for i in range(3)]
-    dist.all_reduce_coalesced(tensors)
-    for i, tensor in enumerate(tensors):
-        same(tensor, torch.full((i + 1,), float(sum(range(size)))))
-    outputs = [torch.empty(size * 2, device=device(rank)) for _ in range(2)]
-    with dist._coalescing_manager(device=device(rank)):
-        for i, output in enumerate(outputs):
-            dist.all_gather_into_tensor(output, torch.full((2,), float(rank + 10 * i), device=device(rank)))
-    for i, output in enumerate(outputs):
-        same(output, torch.arange(size).repeat_interleave(2) + 10.0 * i)
+    everybody = [[values(r, n, torch.float32, seed=n) for n in (1, 300, 60_000)] for r in range(size)]
+    of_tensor = list(zip(*everybody, strict=True))
+    tensors = [tensor.to("neuron") for tensor in everybody[rank]]
+    for operation, factor in ((dist.ReduceOp.SUM, 1.0), (dist.ReduceOp.PREMUL_SUM(0.5), 0.5)):
+        reduced = [tensor.clone() for tensor in tensors]
+        dist.all_reduce_coalesced(reduced, operation)
+        for got, operands in zip(reduced, of_tensor, strict=True):
+            same(got, factor * sum(operands))
+    gathered = [[torch.empty_like(tensor) for tensor in tensors] for _ in range(size)]
+    dist.all_gather_coalesced(gathered, tensors)
+    for got, wanted in zip(gathered, everybody, strict=True):
+        for one, other in zip(got, wanted, strict=True):
+            same(one, other)
+
+    # What a coalescing manager gathers up; its work is done when all of them are.
+    wholes = [torch.empty(size * len(tensor), device="neuron") for tensor in tensors]
+    with dist._coalescing_manager(device=torch.device("neuron"), async_ops=True) as manager:
+        for whole, tensor in zip(wholes, tensors, strict=True):
+            dist.all_gather_into_tensor(whole, tensor)
+    manager.wait()
+    for whole, operands in zip(wholes, of_tensor, strict=True):
+        same(whole, torch.cat(operands))
+    parts = [torch.empty_like(tensor) for tensor in tensors]
+    with dist._coalescing_manager(device=torch.device("neuron")):
+        for part, whole in zip(parts, wholes, strict=True):
+            dist.reduce_scatter_tensor(part, whole)
+    for part, operands in zip(parts, of_tensor, strict=True):
+        same(part, size * operands[rank])
+    with dist._coalescing_manager(device=torch.device("neuron")):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for got, operands in zip(tensors, of_tensor, strict=True):
+        same(got, sum(operands))
 
 
 def test_coalesced_collectives(world):
@@ -333,7 +379,7 @@ def check_functional(rank: int, size: int) -> None:
     from torch.distributed import _functional_collectives as functional
 
     group = dist.group.WORLD
-    mine = values(rank, 8, torch.float32).to(device(rank))
+    mine = values(rank, 8, torch.float32).to("neuron")
     everybody = [values(r, 8, torch.float32) for r in range(size)]
     same(functional.all_reduce(mine, "sum", group) + 0, sum(everybody))
     same(functional.all_gather_tensor(mine, 0, group) + 0, torch.cat(everybody))
@@ -351,7 +397,7 @@ def test_functional_collectives(world):
 
 def check_channels_last(rank: int, size: int) -> None:
     image = values(rank, 2 * 3 * 4 * 5, torch.float32).view(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    on_device = image.to(device(rank))
+    on_device = image.to("neuron")
     dist.all_reduce(on_device)
     same(on_device, sum(values(r, 120, torch.float32) for r in range(size)).view(2, 3, 4, 5))
 

@@ -18,15 +18,14 @@ from distributed_world import World
 SHORT = timedelta(seconds=3)
 
 
-@pytest.fixture(scope="module")
-def world():
-    two = World(2)
+HOSTS = pytest.mark.parametrize("hosts", [1, 2], ids=["one host", "two hosts"])
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one host", "two hosts"])
+def world(request):
+    two = World(2, hosts=request.param)
     yield two
     two.close()
-
-
-def device(rank: int) -> torch.device:
-    return torch.device("neuron", rank)
 
 
 def error_of(function, kind: type[Exception] = dist.DistBackendError) -> str:
@@ -36,26 +35,22 @@ def error_of(function, kind: type[Exception] = dist.DistBackendError) -> str:
 
 
 def check_wrong_arguments(rank: int, size: int) -> None:
-    strided = torch.ones(4, 3, device=device(rank))[:, :2]
+    strided = torch.ones(4, 3, device="neuron")[:, :2]
     for call in (
         lambda: dist.all_reduce(strided),
-        lambda: dist.all_gather_into_tensor(torch.empty(16, device=device(rank)), strided),
+        lambda: dist.all_gather_into_tensor(torch.empty(16, device="neuron"), strided),
         lambda: dist.send(strided, 1 - rank),
     ):
         assert "Tensors must be contiguous" in error_of(call, ValueError)
-    assert "bitwise" in error_of(
-        lambda: dist.all_reduce(torch.ones(2, device=device(rank)), dist.ReduceOp.BOR), ValueError
-    )
+    assert "bitwise" in error_of(lambda: dist.all_reduce(torch.ones(2, device="neuron"), dist.ReduceOp.BOR), ValueError)
     assert "avg" in error_of(
-        lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool, device=device(rank)), dist.ReduceOp.AVG), ValueError
+        lambda: dist.all_reduce(torch.ones(2, dtype=torch.bool, device="neuron"), dist.ReduceOp.AVG), ValueError
     )
-    wrong = torch.empty(5, device=device(rank))
-    assert "2 ranks" in error_of(
-        lambda: dist.all_gather_into_tensor(wrong, torch.ones(2, device=device(rank))), ValueError
-    )
+    wrong = torch.empty(5, device="neuron")
+    assert "2 ranks" in error_of(lambda: dist.all_gather_into_tensor(wrong, torch.ones(2, device="neuron")), ValueError)
     assert "split sizes" in error_of(lambda: dist.all_to_all_single(wrong, wrong.clone(), [1, 1], [2, 3]), ValueError)
     # None of these reached the other rank: the group works.
-    tensor = torch.ones(2, device=device(rank))
+    tensor = torch.ones(2, device="neuron")
     dist.all_reduce(tensor)
     assert tensor.tolist() == [2.0, 2.0]
 
@@ -66,7 +61,7 @@ def test_wrong_arguments(world):
 
 def check_mismatch(rank: int, size: int, shapes: tuple, dtypes: tuple, call: str, words: list[str]) -> None:
     group = dist.new_group([0, 1], timeout=SHORT)
-    tensor = torch.ones(shapes[rank], dtype=dtypes[rank], device=device(rank))
+    tensor = torch.ones(shapes[rank], dtype=dtypes[rank], device="neuron")
 
     def mismatched():
         if call == "all_reduce":
@@ -74,7 +69,7 @@ def check_mismatch(rank: int, size: int, shapes: tuple, dtypes: tuple, call: str
         elif call == "broadcast":
             dist.broadcast(tensor, 0, group=group)
         else:
-            dist.all_gather_into_tensor(torch.empty(2 * len(tensor), device=device(rank)), tensor, group=group)
+            dist.all_gather_into_tensor(torch.empty(2 * len(tensor), device="neuron"), tensor, group=group)
 
     text = error_of(mismatched)
     for word in [f"rank {1 - rank}", call.removesuffix("_into_tensor"), *words]:
@@ -100,7 +95,7 @@ def test_mismatch_between_ranks(world, shapes, dtypes, call, words):
 
 def check_other_collective(rank: int, size: int) -> None:
     group = dist.new_group([0, 1], timeout=SHORT)
-    tensor = torch.ones(2, device=device(rank))
+    tensor = torch.ones(2, device="neuron")
     if rank == 0:
         text = error_of(lambda: dist.all_reduce(tensor, group=group))
         assert "all_reduce #0" in text
@@ -116,7 +111,7 @@ def test_another_collective_on_one_rank(world):
 
 def check_skipped(rank: int, size: int) -> None:
     group = dist.new_group([0, 1], timeout=SHORT)
-    tensor = torch.ones(2, device=device(rank))
+    tensor = torch.ones(2, device="neuron")
     dist.all_reduce(tensor, group=group)
     if rank == 0:
         text = error_of(lambda: dist.all_reduce(tensor, group=group))
@@ -132,15 +127,15 @@ def test_a_skipped_collective_times_out(world):
 def check_message_without_partner(rank: int, size: int) -> None:
     group = dist.new_group([0, 1], timeout=SHORT)
     if rank == 0:
-        text = error_of(lambda: dist.recv(torch.empty(2, device=device(rank)), 1, group=group, tag=7))
+        text = error_of(lambda: dist.recv(torch.empty(2, device="neuron"), 1, group=group, tag=7))
         for word in ("rank 0 in recv (tag 7)", "timeout", "rank 1"):
             assert word in text, text
     dist.barrier()
     group = dist.new_group([0, 1], timeout=SHORT)
     if rank == 0:
-        dist.send(torch.ones(3, device=device(rank)), 1, group=group)
+        dist.send(torch.ones(3, device="neuron"), 1, group=group)
     else:
-        text = error_of(lambda: dist.recv(torch.empty(2, device=device(rank)), 0, group=group))
+        text = error_of(lambda: dist.recv(torch.empty(2, device="neuron"), 0, group=group))
         assert "rank 0 sent 12 bytes" in text and "8 bytes" in text, text
     dist.barrier()
 
@@ -152,9 +147,9 @@ def test_messages_that_do_not_fit(world):
 def check_lifetime(rank: int, size: int) -> None:
     assert "twice" in error_of(lambda: dist.init_process_group("neuron"), ValueError)
     group = dist.new_group([0, 1], timeout=SHORT)
-    backend = group._get_backend(device(rank))
+    backend = group._get_backend(torch.device("neuron"))
     dist.destroy_process_group(group)
-    tensor = torch.ones(2, device=device(rank))
+    tensor = torch.ones(2, device="neuron")
     assert "was destroyed" in error_of(lambda: backend.allreduce([tensor]), RuntimeError)
     dist.barrier()
     # Destroyed by one rank only.
@@ -172,7 +167,8 @@ def test_double_init_and_use_after_destroy(world):
 
 
 def check_foreign_device(rank: int, size: int) -> None:
-    other = f"neuron:{1 - rank}"
+    own = torch.neuron.current_device()
+    other = f"neuron:{1 - own}"
     factories = [
         lambda: torch.empty(2, device=other),
         lambda: torch.zeros(2, device=other),
@@ -186,19 +182,20 @@ def check_foreign_device(rank: int, size: int) -> None:
         lambda: torch.eye(3, device=other),
         lambda: torch.tensor([1.0], device=other),
         lambda: torch.empty_strided((2, 2), (1, 2), device=other),
-        lambda: torch.ones(2, device=device(rank)).to(other),
+        lambda: torch.ones(2, device="neuron").to(other),
         lambda: torch.ones(2).to(other),
         lambda: torch.zeros_like(torch.ones(2), device=other),
-        lambda: torch.neuron.set_device(1 - rank),
+        lambda: torch.neuron.set_device(1 - own),
         lambda: torch.nn.Linear(2, 2).to(other),
     ]
     for factory in factories:
         text = error_of(factory, RuntimeError)
-        assert f"its device is neuron:{rank}" in text, text
-    assert torch.neuron.current_device() == rank
-    assert torch.ones(2, device="neuron").device == device(rank)
+        assert f"its device is neuron:{own}" in text, text
+    assert torch.neuron.current_device() == own
+    assert torch.ones(2, device="neuron").device == torch.device("neuron", own)
 
 
+@pytest.mark.parametrize("world", [1], indirect=True, ids=["one host"])
 def test_a_device_of_another_rank(world):
     world.run(check_foreign_device)
 
@@ -207,17 +204,18 @@ def run_and_die(rank: int, size: int) -> str:
     dist.barrier()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    tensor = torch.ones(2, device=device(rank))
+    tensor = torch.ones(2, device="neuron")
     return error_of(lambda: dist.all_reduce(tensor))
 
 
-def test_a_rank_that_dies():
-    world = World(3)
+@pytest.mark.parametrize("hosts", [1, 3], ids=["one host", "three hosts"])
+def test_a_rank_that_dies(hosts):
+    world = World(3, hosts=hosts)
     world.start(run_and_die)
     texts = world.results(count=2)
     assert set(texts) == {0, 2}
     # Whoever notices first, before anything times out; the other hears of it.
-    assert any(re.search(r"rank 1 \(process \d+\) died", text) for text in texts.values()), texts
+    assert any(re.search(r"rank 1 \(process \d+( on .+)?\) died", text) for text in texts.values()), texts
     assert all("rank 1" in text for text in texts.values()), texts
     assert world.close() == [0, -signal.SIGKILL, 0]
 
@@ -234,17 +232,17 @@ def wait_for_the_other(rank: int, size: int, handler: bool) -> str | None:
         if handler:
             signal.signal(signal.SIGTERM, stop)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        tensor = torch.ones(2, device=device(rank))
+        tensor = torch.ones(2, device="neuron")
         with pytest.raises(Stopped):
             dist.all_reduce(tensor)
         return None
     # Waits for the signal's consequence, not for a time.
-    return error_of(lambda: dist.recv(torch.empty(1, device=device(rank)), 1))
+    return error_of(lambda: dist.recv(torch.empty(1, device="neuron"), 1))
 
 
-@pytest.mark.parametrize("handler", [True, False], ids=["handler", "default"])
-def test_sigterm_in_a_collective(handler):
-    world = World(2)
+@pytest.mark.parametrize(("handler", "hosts"), [(True, 1), (False, 1), (True, 2)])
+def test_sigterm_in_a_collective(handler, hosts):
+    world = World(2, hosts=hosts)
     world.start(wait_for_the_other, handler)
     texts = world.results(count=2 if handler else 1)
     assert "rank 1" in texts[0]
@@ -263,7 +261,8 @@ ENDS = [
 ]
 
 
-def test_the_end_of_a_process(run_python, tmp_path):
+@HOSTS
+def test_the_end_of_a_process(run_python, tmp_path, hosts):
     """In any order with the end of the interpreter: no hang, no crash."""
     program = """
         import torch, torch.distributed as dist
@@ -276,7 +275,7 @@ def test_the_end_of_a_process(run_python, tmp_path):
 
     def run(i: int, rank: int):
         text = program.format(store=tmp_path / str(i), rank=rank, end=ENDS[i][rank])
-        return run_python(text, check=False, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
+        return run_python(text, check=False, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", GROUP_RANK=str(rank % hosts))
 
     with ThreadPoolExecutor(2) as pool:
         keys = [(i, rank) for i in range(len(ENDS)) for rank in range(2)]

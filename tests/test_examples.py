@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed_world import free_port
 from PIL import Image
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -93,3 +95,48 @@ image.save("output.png")
 def test_the_script_of_the_diffusers_page(directory: Path) -> None:
     run(directory, "-c", DIFFUSERS_PAGE)
     check_image(directory / "output.png", 1024)
+
+
+def torchrun(directory: Path, agents: int, ranks: int, script: str, *arguments: str) -> list[str]:
+    """Runs an example with `ranks` ranks in all; each agent is a host to it. Returns what the agents printed."""
+    port = str(free_port())
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={agents}", f"--node_rank={agent}"),
+                *("--master_addr=127.0.0.1", f"--master_port={port}", f"--nproc_per_node={ranks // agents}"),
+                *(str(EXAMPLES / script), *arguments),
+            ],
+            cwd=directory,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for agent in range(agents)
+    ]
+    outputs = [process.communicate(timeout=580)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * agents, "\n".join(outputs)[-8000:]
+    return outputs
+
+
+AGENTS = pytest.mark.parametrize("agents", [1, 2], ids=["one host", "two hosts"])
+
+
+@AGENTS
+def test_tensor_parallel_neuron(tmp_path: Path, agents: int) -> None:
+    small = ["--size", "64", "--steps", "1"]
+    first = torchrun(tmp_path, agents, 2, "tensor_parallel_neuron.py", *small)[0]
+    assert "2 ranks" in first and "wrote output.png" in first
+    check_image(tmp_path / "output.png", 64)
+
+
+def test_train_fsdp_goes_on_with_another_number_of_hosts(tmp_path: Path) -> None:
+    checkpoint = ["--checkpoint", "checkpoint"]
+    first = torchrun(tmp_path, 2, 2, "train_fsdp.py", "--steps", "11", *checkpoint)[0]
+    begun, ended = (float(loss) for loss in re.findall(r"loss ([\d.]+)", first))
+    assert ended < begun
+    again = torchrun(tmp_path, 1, 3, "train_fsdp.py", "--steps", "1", *checkpoint)[0]
+    assert "continuing from checkpoint" in again
+    (loss,) = (float(loss) for loss in re.findall(r"loss ([\d.]+)", again))
+    assert loss < begun

@@ -113,6 +113,18 @@ VARIABLES: dict[str, Variable] = {
         "/tmp", str, "Directory of the tables: `metric_table_<name>_rank<rank>.csv`. Rows are appended."
     ),
     "RANK": Variable("0", int, "Set by torchrun: names this process's metric tables and saved programs."),
+    "GROUP_RANK": Variable(
+        "0",
+        int,
+        "Set by torchrun, another for each of its agents: ranks under different agents are on different hosts.",
+        "extension",
+    ),
+    "GLOO_SOCKET_IFNAME": Variable(
+        "",
+        str,
+        "Network interfaces on which ranks of several hosts meet, separated by commas; by default the one that leads "
+        "to the host of the store.",
+    ),
     "NEURON_CC_FLAGS": Variable("", str, "Further arguments for neuronx-cc; handed through as they are."),
     "NEURON_COMPILER_OPT_LEVEL": Variable(
         "", _optimize_level, "-O1, -O2 or -O3; by default -O1 for single operators and -O2 for graphs."
@@ -141,8 +153,7 @@ VARIABLES: dict[str, Variable] = {
     "TORCH_NEURONX_SHARED_MEMORY": Variable(
         "1",
         _flag,
-        "0: collectives between ranks of one machine go over the network (Gloo), as between machines. The same on "
-        "all ranks.",
+        "0: collectives between ranks of one host go over the network, as between hosts. The same on all ranks.",
     ),
     "TORCH_NEURONX_SOFTWARE_CORES": Variable(
         "8", int, "Number of cores of the software machine; by default 8, or as many as a launcher starts.", "extension"

@@ -1,44 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
-#include <distributed/peers.h>
+#include <distributed/messages.h>
+#include <distributed/network_peers.h>
+#include <distributed/socket_link.h>
 #include <distributed/transport.h>
 
 namespace neuron::distributed {
 
-// Ranks of several machines: all bytes go through messages of a Gloo group, which this transport has
-// for itself.
+// Ranks of several machines: each pair is connected. The bytes of a collective follow a header that
+// says which one it is, so that ranks that disagree hear of it. (Gloo's messages have none: it ends the
+// process when the sizes differ, and one that waits for a rank cannot look after the others.)
 class NetworkTransport final : public Transport {
  public:
-  NetworkTransport(c10::intrusive_ptr<c10d::Backend> gloo, GroupName name);
+  NetworkTransport(int rank, GroupName name, std::vector<Connection> connections);
 
   void exchange(const Collective& call, Deadline deadline, c10::ArrayRef<SendBytes> to,
                 c10::ArrayRef<ReceiveBytes> from) override;
-  std::shared_ptr<Message> send(MessageSpec spec) override;
-  std::shared_ptr<Message> receive(MessageSpec spec) override;
+  std::shared_ptr<Message> send(MessageSpec spec) override { return messages_.send(std::move(spec)); }
+  std::shared_ptr<Message> receive(MessageSpec spec) override { return messages_.receive(std::move(spec)); }
   void close() override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason) override { peers_.abort(reason); }
 
  private:
-  class Item;
-
-  void check_usable();
-  std::shared_ptr<Message> start(c10::intrusive_ptr<c10d::Work> work, MessageSpec spec, std::string what);
-
-  c10::intrusive_ptr<c10d::Backend> gloo_;
-  GroupName name_;
-  int next_tag_ = 0;
-  std::mutex mutex_;
-  std::string reason_;  // why it is not usable; empty while it is
-  std::vector<std::weak_ptr<Item>> messages_;
+  NetworkPeers peers_;
+  SocketLink link_;
+  Messages messages_;
 };
 
 }  // namespace neuron::distributed

@@ -76,6 +76,13 @@ std::vector<TensorUse> paired_uses(const char* name, const std::vector<at::Tenso
   return uses;
 }
 
+// The operand and the place of the result, which are one tensor unless the reduction multiplies first.
+std::vector<TensorUse> reduced_uses(const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  const at::Tensor operand = operand_of(op, tensor);
+  if (operand.is_same(tensor)) return {{tensor, Use::Update}};
+  return {{operand, Use::Read}, {tensor, Use::Overwrite}};
+}
+
 int checked_root(const char* name, int64_t root, int64_t root_tensor, int ranks) {
   TORCH_CHECK_VALUE(root >= 0 && root < ranks, name, ": there is no rank ", root, " in a group of ", ranks, ".");
   TORCH_CHECK_VALUE(root_tensor == 0, name, ": there is one tensor, but the root is tensor ", root_tensor, ".");
@@ -112,12 +119,12 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce(Tensors& tensors, 
   call.reduction = reduction;
   return submit({OpType::ALLREDUCE,
                  {call},
-                 {{tensor, Use::Update}},
+                 reduced_uses(opts.reduceOp, tensor),
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
                  [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
-                   transport.all_reduce(calls[0], deadline, memory[0].data(), memory[0].data());
+                   transport.all_reduce(calls[0], deadline, memory.front().data(), memory.back().data());
                  }});
 }
 
@@ -130,12 +137,14 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::allreduce_coalesced(Tensors&
   for (const at::Tensor& tensor : tensors) {
     calls.push_back(call_of(Kind::AllReduce, tensor));
     calls.back().reduction = reduction_of(kName, opts.reduceOp, tensor.scalar_type());
-    uses.push_back({tensor, Use::Update});
+    for (TensorUse& use : reduced_uses(opts.reduceOp, tensor)) uses.push_back(std::move(use));
   }
   return submit({OpType::ALLREDUCE_COALESCED, calls, std::move(uses), tensors, opts.timeout, opts.asyncOp,
                  [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {
+                   const size_t stride = calls.empty() ? 0 : memory.size() / calls.size();
                    for (size_t i = 0; i < calls.size(); ++i)
-                     transport.all_reduce(calls[i], deadline, memory[i].data(), memory[i].data());
+                     transport.all_reduce(calls[i], deadline, memory[i * stride].data(),
+                                          memory[(i + 1) * stride - 1].data());
                  }});
 }
 
@@ -150,7 +159,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce(Tensors& tensors, con
   call.root = root;
   return submit({OpType::REDUCE,
                  {call},
-                 {{tensor, root == getRank() ? Use::Update : Use::Read}},
+                 root == getRank() ? reduced_uses(opts.reduceOp, tensor)
+                                   : std::vector<TensorUse>{{operand_of(opts.reduceOp, tensor), Use::Read}},
                  tensors,
                  opts.timeout,
                  opts.asyncOp,
@@ -158,8 +168,8 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce(Tensors& tensors, con
                    const auto ranks = static_cast<size_t>(transport.size());
                    std::vector<size_t> counts(ranks, 0);
                    counts[static_cast<size_t>(calls[0].root)] = static_cast<size_t>(calls[0].elements);
-                   const std::vector<const char*> in(ranks, memory[0].data());
-                   transport.reduce_scatter(calls[0], deadline, in, counts, memory[0].data());
+                   const std::vector<const char*> in(ranks, memory.front().data());
+                   transport.reduce_scatter(calls[0], deadline, in, counts, memory.back().data());
                  }});
 }
 
@@ -333,7 +343,7 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter(Tensors& outp
   int64_t total = 0;
   for (const at::Tensor& input : inputs[0]) {
     check_same_dtype(kName, input, output);
-    uses.push_back({input, Use::Read});
+    uses.push_back({operand_of(opts.reduceOp, input), Use::Read});
     counts.push_back(static_cast<size_t>(input.numel()));
     total += input.numel();
   }
@@ -369,9 +379,10 @@ ProcessGroupNeuron::WorkPointer ProcessGroupNeuron::reduce_scatter_tensor_coales
   constexpr const char* kName = "reduce_scatter_tensor";
   std::vector<TensorUse> uses = paired_uses(kName, inputs, outputs, inputs, outputs, getSize());
   Calls calls;
-  for (const at::Tensor& input : inputs) {
-    calls.push_back(call_of(Kind::ReduceScatter, input));
-    calls.back().reduction = reduction_of(kName, opts.reduceOp, input.scalar_type());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    calls.push_back(call_of(Kind::ReduceScatter, inputs[i]));
+    calls.back().reduction = reduction_of(kName, opts.reduceOp, inputs[i].scalar_type());
+    uses[2 * i].tensor = operand_of(opts.reduceOp, inputs[i]);
   }
   return submit({OpType::_REDUCE_SCATTER_BASE, calls, std::move(uses), outputs, opts.timeout, opts.asyncOp,
                  [](Transport& transport, Deadline deadline, const Calls& calls, std::vector<HostMemory>& memory) {

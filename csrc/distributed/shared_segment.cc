@@ -17,6 +17,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <nrt/environment.h>
+
 namespace neuron::distributed {
 namespace {
 
@@ -31,7 +33,7 @@ constexpr size_t round_up(size_t bytes, size_t step) { return (bytes + step - 1)
 // What rank 0 tells the others. The nonce, which stands at the start of the memory too, tells its
 // process from another one with that number on another machine or in another container.
 struct Invitation {
-  std::string boot;
+  std::string host;
   int process = 0;
   int file = 0;
   uint64_t nonce = 0;
@@ -41,10 +43,12 @@ struct Preamble {
   uint64_t nonce;
 };
 
-std::string boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id.empty() ? "unknown" : id;
+// A host is what one agent of the launcher looks after: local ranks, and so cores, are counted anew
+// for each, on machines of their own or not.
+std::string host_id() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return c10::str(boot.empty() ? "unknown" : boot, "/", environment::launcher_node());
 }
 
 // Locks belong to the process: children that it forks have none.
@@ -154,7 +158,7 @@ std::unique_ptr<SharedSegment> SharedSegment::attach(c10d::Store& store, int ran
     if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0) join(file);
     if (segment != nullptr) reinterpret_cast<Preamble*>(segment->memory_)->nonce = nonce;
     std::ostringstream text;
-    text << boot_id() << ' ' << getpid() << ' ' << (segment != nullptr ? file : -1) << ' ' << nonce;
+    text << host_id() << ' ' << getpid() << ' ' << (segment != nullptr ? file : -1) << ' ' << nonce;
     put(store, key_of(0), text.str());
   } else {
     try {
@@ -164,9 +168,9 @@ std::unique_ptr<SharedSegment> SharedSegment::attach(c10d::Store& store, int ran
                                                  " ranks within ", timeout.count(), " ms."));
     }
     Invitation invitation;
-    std::istringstream(take(store, key_of(0))) >> invitation.boot >> invitation.process >> invitation.file >>
+    std::istringstream(take(store, key_of(0))) >> invitation.host >> invitation.process >> invitation.file >>
         invitation.nonce;
-    if (invitation.file >= 0 && invitation.boot == boot_id()) {
+    if (invitation.file >= 0 && invitation.host == host_id()) {
       const std::string path = c10::str("/proc/", invitation.process, "/fd/", invitation.file);
       const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
       struct stat facts{};

@@ -63,7 +63,7 @@ class SharedSegment {
   static constexpr size_t kSlotBytes = size_t{512} << 10;
   static constexpr size_t kSlots = 2;
 
-  // Null when some rank cannot map the memory of rank 0: they are on several machines. All ranks
+  // Null when some rank cannot map the memory of rank 0: they are on several hosts. All ranks
   // get the same answer. Raises, naming the ranks that did not come, after `timeout`.
   static std::unique_ptr<SharedSegment> attach(c10d::Store& store, int rank, int size,
                                                std::chrono::milliseconds timeout);

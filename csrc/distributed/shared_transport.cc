@@ -21,7 +21,7 @@ constexpr size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
 // The counters of this rank while it is in a collective, and the checks that all collectives share.
 class Progress {
  public:
-  Progress(Peers& peers, const Collective& call, Deadline deadline)
+  Progress(SharedPeers& peers, const Collective& call, Deadline deadline)
       : peers_(peers), segment_(peers.segment()), call_(call), deadline_(deadline) {
     peers_.begin(call);
   }
@@ -61,28 +61,21 @@ class Progress {
   }
 
   // The round that `writer` has posted must be one of the same collective.
-  void check(int writer) {
-    const SlotHeader& theirs = header(writer);
-    if (theirs.call.matches(call_)) return;
-    peers_.fail(c10::str(what(), ": ", peers_.name().of(writer), " is in another collective at this point, ",
-                         describe(theirs.call), ", in group '", peers_.name().name,
-                         "'. All ranks must call the same collectives with the same shapes and dtypes, in the same "
-                         "order."));
+  void check(int writer) { peers_.check_same(call_, writer, header(writer).call); }
+  void check_size(int writer, size_t given, size_t expected) {
+    peers_.check_size(call_, writer, header(writer).call, given, expected);
   }
-
-  std::string what() const { return c10::str(peers_.name().of(segment_.rank()), " in ", describe(call_)); }
 
   template <typename Step, typename Missing>
   void await(const Step& step, const Missing& missing) {
     peers_.await(&RankControl::collectives, deadline_, step, missing,
-                 [&] { return c10::str(what(), " of group '", peers_.name().name, "'"); });
+                 [&] { return c10::str(peers_.what(call_), " of group '", peers_.name().name, "'"); });
   }
 
-  Peers& peers() { return peers_; }
   SharedSegment& segment() { return segment_; }
 
  private:
-  Peers& peers_;
+  SharedPeers& peers_;
   SharedSegment& segment_;
   const Collective& call_;
   Deadline deadline_;
@@ -165,11 +158,7 @@ class SharedTransport::Exchange {
       progress_.check(writer);
       expected_[w] = progress_.header(writer).rounds;
       const uint64_t sent = segment_.slot_parts(writer, progress_.consumed(writer))[me];
-      if (place.wanted && sent != place.size) {
-        progress_.peers().fail(c10::str(progress_.what(), ": ", progress_.peers().name().of(writer), " gives ", sent,
-                                        " bytes in ", describe(progress_.header(writer).call), ", but ", place.size,
-                                        " are expected. The shapes of the ranks do not fit together."));
-      }
+      if (place.wanted) progress_.check_size(writer, sent, place.size);
     }
     const size_t start = received_[w] * section_;
     if (place.size > start) {
@@ -255,22 +244,23 @@ class SharedTransport::Rounds {
 
 SharedTransport::SharedTransport(std::shared_ptr<SharedSegment> segment, GroupName name)
     : Transport(segment->rank(), segment->size()),
-      peers_(std::make_shared<Peers>(std::move(segment), std::move(name))),
-      messages_(peers_) {}
+      peers_(std::move(segment), std::move(name)),
+      link_(peers_),
+      messages_(link_) {}
 
 void SharedTransport::close() {
   messages_.close();
-  peers_->close();
+  peers_.close();
 }
 
 void SharedTransport::exchange(const Collective& call, Deadline deadline, c10::ArrayRef<SendBytes> to,
                                c10::ArrayRef<ReceiveBytes> from) {
-  Progress progress(*peers_, call, deadline);
+  Progress progress(peers_, call, deadline);
   Exchange(progress, to, from).run();
 }
 
 void SharedTransport::all_reduce(const Collective& call, Deadline deadline, const char* in, char* out) {
-  Progress progress(*peers_, call, deadline);
+  Progress progress(peers_, call, deadline);
   const auto ranks = static_cast<size_t>(size());
   const auto me = static_cast<size_t>(rank());
   const size_t item = c10::elementSize(call.dtype);
@@ -320,7 +310,7 @@ void SharedTransport::all_reduce(const Collective& call, Deadline deadline, cons
 
 void SharedTransport::reduce_scatter(const Collective& call, Deadline deadline, c10::ArrayRef<const char*> in,
                                      c10::ArrayRef<size_t> counts, char* out) {
-  Progress progress(*peers_, call, deadline);
+  Progress progress(peers_, call, deadline);
   const auto me = static_cast<size_t>(rank());
   const size_t item = c10::elementSize(call.dtype);
   size_t longest = 0;

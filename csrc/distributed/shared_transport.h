@@ -4,8 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include <distributed/peers.h>
-#include <distributed/shared_messages.h>
+#include <distributed/messages.h>
+#include <distributed/ring_link.h>
+#include <distributed/shared_peers.h>
 #include <distributed/transport.h>
 
 namespace neuron::distributed {
@@ -25,14 +26,15 @@ class SharedTransport final : public Transport {
   std::shared_ptr<Message> send(MessageSpec spec) override { return messages_.send(std::move(spec)); }
   std::shared_ptr<Message> receive(MessageSpec spec) override { return messages_.receive(std::move(spec)); }
   void close() override;
-  void abort(const std::string& reason) override { peers_->abort(reason); }
+  void abort(const std::string& reason) override { peers_.abort(reason); }
 
  private:
   class Exchange;
   class Rounds;
 
-  std::shared_ptr<Peers> peers_;
-  SharedMessages messages_;
+  SharedPeers peers_;
+  RingLink link_;
+  Messages messages_;
 };
 
 }  // namespace neuron::distributed

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <distributed/tensor_checks.h>
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
 #include <device/current_device.h>
@@ -80,11 +81,24 @@ Reduction reduction_of(const char* name, const c10d::ReduceOp& op, at::ScalarTyp
     case c10d::ReduceOp::BXOR:
       reduction = Reduction::Xor;
       break;
+    case c10d::ReduceOp::PREMUL_SUM:
+      TORCH_CHECK_VALUE(at::isFloatingType(dtype) || at::isComplexType(dtype), name,
+                        ": PREMUL_SUM multiplies by a fraction, but the tensors are ", dtype,
+                        ". Use SUM, and multiply the result.");
+      reduction = Reduction::Sum;
+      break;
     default:
-      TORCH_CHECK_VALUE(false, name, ": the backend 'neuron' has no PREMUL_SUM. Multiply first, then sum.");
+      TORCH_CHECK_VALUE(false, name, ": unknown reduction ", static_cast<int>(op.op_), ".");
   }
   check_reduction(reduction, dtype);
   return reduction;
+}
+
+at::Tensor operand_of(const c10d::ReduceOp& op, const at::Tensor& tensor) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return tensor;
+  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
+  if (!factor.tensor_factor.defined()) return tensor.mul(factor.double_factor);
+  return tensor.mul(factor.tensor_factor.reshape({}).to(tensor.scalar_type()));
 }
 
 }  // namespace neuron::distributed

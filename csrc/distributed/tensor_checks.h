@@ -25,4 +25,7 @@ void check_one_for_each_rank(const char* name, size_t tensors, int ranks);
 // Raises for what has no meaning, or none for the dtype.
 Reduction reduction_of(const char* name, const c10d::ReduceOp& op, at::ScalarType dtype);
 
+// What a rank gives to the reduction: `tensor`, or for PREMUL_SUM its product with the factor.
+at::Tensor operand_of(const c10d::ReduceOp& op, const at::Tensor& tensor);
+
 }  // namespace neuron::distributed

@@ -49,6 +49,7 @@ bool cores_given() { return visible_cores_given() || text("NEURON_RT_NUM_CORES")
 bool threads_given() { return text("OMP_NUM_THREADS").has_value(); }
 void set_visible_cores(const std::string& cores) { setenv("NEURON_RT_VISIBLE_CORES", cores.c_str(), 1); }
 int local_rank() { return number("LOCAL_RANK", -1); }
+int launcher_node() { return number("GROUP_RANK", 0); }
 int local_world_size() { return number("LOCAL_WORLD_SIZE", 1); }
 
 int share_processors() {

@@ -22,6 +22,8 @@ bool cores_given();
 void set_visible_cores(const std::string& cores);
 // LOCAL_RANK of a launcher such as torchrun; -1 without one.
 int local_rank();
+// GROUP_RANK of torchrun: which of its agents, one for each host, has started the process. 0 without one.
+int launcher_node();
 // LOCAL_WORLD_SIZE of a launcher; 1 without one.
 int local_world_size();
 // Under a launcher: how many threads each process of this machine should run, and NPROC, which XLA

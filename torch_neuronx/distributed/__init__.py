@@ -13,20 +13,25 @@ from .. import _C, environment
 def _create(options: Any, backend_options: Any) -> Any:
     """Makes the backend of one group; torch.distributed calls it on every rank of the group.
 
-    Ranks of one machine meet in shared memory, others over the network through Gloo."""
+    Ranks of one host meet in shared memory, others over the network. A host is what one agent of the launcher looks
+    after: torchrun starts one on each machine, and two on one machine count as two hosts."""
     _C.current_device()  # raises when there are more ranks than cores
     size = options.group_size
     name = str(options.group_id) or "default"
     global_ranks = list(options.global_ranks_in_group) or list(range(size))
     if environment.get("TORCH_NEURONX_SHARED_MEMORY"):
-        group = _C.create_process_group_on_one_machine(
+        group = _C.create_process_group_on_one_host(
             options.store, options.group_rank, size, options.timeout, name, global_ranks
         )
         if group is not None:
             return group
+    from .network import connect  # not needed on one host
+
     store = dist.PrefixStore("network/", options.store)
-    gloo = dist.ProcessGroupGloo(store, options.group_rank, size, timeout=options.timeout)
-    return _C.create_process_group_over_network(gloo, options.timeout, name, global_ranks)
+    connections = connect(store, options.group_rank, size, options.timeout, name)
+    return _C.create_process_group_over_network(
+        options.group_rank, connections.files, connections.processes, options.timeout, name, global_ranks
+    )
 
 
 def register() -> None:

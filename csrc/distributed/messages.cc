@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <distributed/shared_messages.h>
+#include <distributed/messages.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,9 +8,9 @@
 
 namespace neuron::distributed {
 
-class SharedMessages::Item final : public Message {
+class Messages::Item final : public Message {
  public:
-  Item(SharedMessages& owner, MessageSpec spec, bool is_send)
+  Item(Messages& owner, MessageSpec spec, bool is_send)
       : spec(std::move(spec)), is_send(is_send), source_(this->spec.peer), owner_(owner) {}
 
   bool done() override { return done_.load(std::memory_order_acquire); }
@@ -25,52 +25,37 @@ class SharedMessages::Item final : public Message {
 
   MessageSpec spec;
   const bool is_send;
-  bool has_header = false;  // of a send: the header is in the ring
-  size_t moved = 0;         // of a send: bytes in the ring
+  size_t header_moved = 0;  // of a send: bytes of the header that are on their way
+  size_t moved = 0;         // of a send: bytes of the message that are
   std::exception_ptr error;
 
  private:
   int source_;
   std::atomic<bool> done_{false};
-  SharedMessages& owner_;
+  Messages& owner_;
 };
 
-namespace {
+Messages::Messages(MessageLink& link) : link_(link), lanes_(static_cast<size_t>(link.peers().size())) {}
 
-// Copies between a ring, which wraps round, and plain memory.
-void into_ring(char* ring, size_t capacity, uint64_t position, const char* data, size_t bytes) {
-  const size_t start = position % capacity;
-  const size_t first = std::min(bytes, capacity - start);
-  std::memcpy(ring + start, data, first);
-  std::memcpy(ring, data + first, bytes - first);
+std::string Messages::what(const char* call, int tag) const {
+  return c10::str(peers().name().of(peers().rank()), " in ", call, " (tag ", tag, ") of group '", peers().name().name,
+                  "'");
 }
 
-void out_of_ring(const char* ring, size_t capacity, uint64_t position, char* data, size_t bytes) {
-  const size_t start = position % capacity;
-  const size_t first = std::min(bytes, capacity - start);
-  std::memcpy(data, ring + start, first);
-  std::memcpy(data + first, ring, bytes - first);
-}
-
-}  // namespace
-
-SharedMessages::SharedMessages(std::shared_ptr<Peers> peers)
-    : peers_(std::move(peers)), lanes_(static_cast<size_t>(peers_->segment().size())) {}
-
-std::shared_ptr<Message> SharedMessages::send(MessageSpec spec) {
+std::shared_ptr<Message> Messages::send(MessageSpec spec) {
   auto item = std::make_shared<Item>(*this, std::move(spec), true);
   post(item);
   return item;
 }
 
-std::shared_ptr<Message> SharedMessages::receive(MessageSpec spec) {
+std::shared_ptr<Message> Messages::receive(MessageSpec spec) {
   auto item = std::make_shared<Item>(*this, std::move(spec), false);
   post(item);
   return item;
 }
 
-void SharedMessages::post(const ItemPointer& item) {
-  peers_->check_usable();
+void Messages::post(const ItemPointer& item) {
+  peers().check_usable();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     ++pending_;
@@ -78,7 +63,7 @@ void SharedMessages::post(const ItemPointer& item) {
       lanes_[static_cast<size_t>(item->spec.peer)].sends.push_back(item);
     } else if (item->spec.peer == MessageSpec::kAnySource) {
       any_source_.push_back(item);
-      for (int r = 0; r < peers_->segment().size(); ++r) match_stash(r);
+      for (int r = 0; r < peers().size(); ++r) match_stash(r);
     } else {
       lanes_[static_cast<size_t>(item->spec.peer)].receives.push_back(item);
       match_stash(item->spec.peer);
@@ -87,54 +72,48 @@ void SharedMessages::post(const ItemPointer& item) {
     if (!item->done()) {
       if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
       wanted_.notify_one();
+      link_.look_up();
     }
   }
   run_callbacks();
 }
 
-bool SharedMessages::progress() {
+bool Messages::progress() {
   bool moved = false;
-  for (int peer = 0; peer < peers_->segment().size(); ++peer) {
-    moved = push(peer) || moved;
-    moved = pull(peer) || moved;
+  link_.begin_pass();
+  for (int peer = 0; peer < peers().size(); ++peer) {
+    const bool pushed = push(peer);
+    const bool pulled = pull(peer);
+    if (pushed || pulled) link_.moved(peer);
+    moved = moved || pushed || pulled;
   }
   return moved;
 }
 
-bool SharedMessages::push(int peer) {
-  SharedSegment& segment = peers_->segment();
+bool Messages::push(int peer) {
   Lane& lane = lanes_[static_cast<size_t>(peer)];
-  MessageRing& ring = segment.ring(segment.rank(), peer);
-  char* data = segment.ring_data(segment.rank(), peer);
-  const size_t capacity = segment.ring_bytes();
   bool moved = false;
   while (!lane.sends.empty()) {
     const ItemPointer item = lane.sends.front();
-    uint64_t written = ring.written.load(std::memory_order_relaxed);
-    size_t room = capacity - static_cast<size_t>(written - ring.read.load(std::memory_order_acquire));
-    if (!item->has_header) {
-      if (room < sizeof(Header)) break;
+    if (item->header_moved < sizeof(Header)) {
       const Header header{item->spec.bytes, item->spec.tag, static_cast<int32_t>(item->spec.dtype)};
-      into_ring(data, capacity, written, reinterpret_cast<const char*>(&header), sizeof(header));
-      written += sizeof(header);
-      room -= sizeof(header);
-      item->has_header = true;
-      moved = true;
+      const char* rest = reinterpret_cast<const char*>(&header) + item->header_moved;
+      const size_t bytes = link_.write(peer, rest, sizeof(Header) - item->header_moved);
+      item->header_moved += bytes;
+      moved = moved || bytes > 0;
+      if (item->header_moved < sizeof(Header)) break;
     }
-    const size_t bytes = std::min(room, item->spec.bytes - item->moved);
-    into_ring(data, capacity, written, item->spec.data + item->moved, bytes);
+    const size_t bytes = link_.write(peer, item->spec.data + item->moved, item->spec.bytes - item->moved);
     item->moved += bytes;
-    ring.written.store(written + bytes, std::memory_order_release);
     moved = moved || bytes > 0;
     if (item->moved < item->spec.bytes) break;
     lane.sends.pop_front();
     finish(item);
   }
-  if (moved) segment.control(peer).messages.ring();
   return moved;
 }
 
-SharedMessages::ItemPointer SharedMessages::take_receive(int peer, const Header& header) {
+Messages::ItemPointer Messages::take_receive(int peer, const Header& header) {
   for (auto* queue : {&lanes_[static_cast<size_t>(peer)].receives, &any_source_}) {
     const auto found =
         std::find_if(queue->begin(), queue->end(), [&](const ItemPointer& i) { return i->spec.tag == header.tag; });
@@ -145,11 +124,10 @@ SharedMessages::ItemPointer SharedMessages::take_receive(int peer, const Header&
     const bool fits = header.bytes == item->spec.bytes && header.dtype == static_cast<int32_t>(item->spec.dtype);
     if (!fits) {
       const auto sent = static_cast<c10::ScalarType>(header.dtype);
-      finish(item, backend_error(c10::str(peers_->name().of(peers_->segment().rank()), " in recv (tag ", header.tag,
-                                          ") of group '", peers_->name().name, "': ", peers_->name().of(peer), " sent ",
-                                          header.bytes, " bytes of ", sent, ", but ", item->spec.bytes, " bytes of ",
-                                          item->spec.dtype,
-                                          " are expected. Both tensors must have the same size and dtype.")));
+      finish(item,
+             backend_error(c10::str(what("recv", header.tag), ": ", peers().name().of(peer), " sent ", header.bytes,
+                                    " bytes of ", sent, ", but ", item->spec.bytes, " bytes of ", item->spec.dtype,
+                                    " are expected. Both tensors must have the same size and dtype.")));
       return nullptr;
     }
     return item;
@@ -158,7 +136,7 @@ SharedMessages::ItemPointer SharedMessages::take_receive(int peer, const Header&
 }
 
 // Gives messages that came early to receives that are there now.
-bool SharedMessages::match_stash(int peer) {
+bool Messages::match_stash(int peer) {
   Lane& lane = lanes_[static_cast<size_t>(peer)];
   bool matched = false;
   for (auto stashed = lane.stash.begin(); stashed != lane.stash.end();) {
@@ -182,43 +160,36 @@ bool SharedMessages::match_stash(int peer) {
   return matched;
 }
 
-bool SharedMessages::pull(int peer) {
-  SharedSegment& segment = peers_->segment();
+bool Messages::pull(int peer) {
   Lane& lane = lanes_[static_cast<size_t>(peer)];
-  MessageRing& ring = segment.ring(peer, segment.rank());
-  const char* data = segment.ring_data(peer, segment.rank());
-  const size_t capacity = segment.ring_bytes();
   bool moved = false;
   for (;;) {
-    uint64_t read = ring.read.load(std::memory_order_relaxed);
-    size_t here = static_cast<size_t>(ring.written.load(std::memory_order_acquire) - read);
     if (!lane.incoming) {
       // Without a receive from this rank the sender may wait.
-      if (here < sizeof(Header) || (lane.receives.empty() && any_source_.empty())) break;
-      out_of_ring(data, capacity, read, reinterpret_cast<char*>(&lane.header), sizeof(Header));
-      read += sizeof(Header);
-      here -= sizeof(Header);
+      if (lane.header_arrived == 0 && lane.receives.empty() && any_source_.empty()) break;
+      char* rest = reinterpret_cast<char*>(&lane.header) + lane.header_arrived;
+      const size_t bytes = link_.read(peer, rest, sizeof(Header) - lane.header_arrived);
+      lane.header_arrived += bytes;
+      moved = moved || bytes > 0;
+      if (lane.header_arrived < sizeof(Header)) break;
       lane.incoming = true;
+      lane.header_arrived = 0;
       lane.arrived = 0;
       lane.target = take_receive(peer, lane.header);
       if (lane.target == nullptr) lane.stash.push_back({lane.header, std::vector<char>(lane.header.bytes)});
-      moved = true;
     }
     char* place = lane.target != nullptr ? lane.target->spec.data : lane.stash.back().bytes.data();
-    const size_t bytes = std::min<size_t>(here, lane.header.bytes - lane.arrived);
-    out_of_ring(data, capacity, read, place + lane.arrived, bytes);
+    const size_t bytes = link_.read(peer, place + lane.arrived, lane.header.bytes - lane.arrived);
     lane.arrived += bytes;
-    ring.read.store(read + bytes, std::memory_order_release);
     moved = moved || bytes > 0;
     if (lane.arrived < lane.header.bytes) break;
     lane.incoming = false;
     if (lane.target != nullptr) finish(std::exchange(lane.target, nullptr));
   }
-  if (moved) segment.control(peer).messages.ring();
   return moved;
 }
 
-void SharedMessages::finish(const ItemPointer& item, std::exception_ptr error) {
+void Messages::finish(const ItemPointer& item, std::exception_ptr error) {
   --pending_;
   if (item->spec.on_done) {
     callbacks_.push_back([call = std::move(item->spec.on_done), error] { call(error); });
@@ -226,7 +197,7 @@ void SharedMessages::finish(const ItemPointer& item, std::exception_ptr error) {
   item->finish(std::move(error));
 }
 
-void SharedMessages::run_callbacks() {
+void Messages::run_callbacks() {
   std::vector<std::function<void()>> callbacks;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -235,7 +206,7 @@ void SharedMessages::run_callbacks() {
   for (const auto& callback : callbacks) callback();
 }
 
-void SharedMessages::fail_all(const std::exception_ptr& error) {
+void Messages::fail_all(const std::exception_ptr& error) {
   for (Lane& lane : lanes_) {
     for (auto* queue : {&lane.sends, &lane.receives}) {
       for (const ItemPointer& item : *queue) finish(item, error);
@@ -247,16 +218,16 @@ void SharedMessages::fail_all(const std::exception_ptr& error) {
   any_source_.clear();
 }
 
-std::vector<int> SharedMessages::missing_for(const Item& item) const {
+std::vector<int> Messages::missing_for(const Item& item) const {
   if (item.source() != MessageSpec::kAnySource) return {item.source()};
   std::vector<int> ranks;
   for (int r = 0; r < static_cast<int>(lanes_.size()); ++r) {
-    if (r != peers_->segment().rank()) ranks.push_back(r);
+    if (r != peers().rank()) ranks.push_back(r);
   }
   return ranks;
 }
 
-bool SharedMessages::wait(Item& item, std::chrono::milliseconds patience) {
+bool Messages::wait(Item& item, std::chrono::milliseconds patience) {
   const Deadline until = Clock::now() + patience;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -278,12 +249,9 @@ bool SharedMessages::wait(Item& item, std::chrono::milliseconds patience) {
       in_time = item.done() || Clock::now() < until;
       return item.done() || !in_time;
     };
-    peers_->await(
-        &RankControl::messages, item.spec.deadline, step, [&] { return missing_for(item); },
-        [&] {
-          return c10::str(peers_->name().of(peers_->segment().rank()), " in ", item.is_send ? "send" : "recv", " (tag ",
-                          item.spec.tag, ") of group '", peers_->name().name, "'");
-        });
+    link_.await(
+        item.spec.deadline, step, [&] { return missing_for(item); },
+        [&] { return what(item.is_send ? "send" : "recv", item.spec.tag); });
   } catch (const c10::Error&) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -299,43 +267,45 @@ bool SharedMessages::wait(Item& item, std::chrono::milliseconds patience) {
   return true;
 }
 
-void SharedMessages::work() {
+void Messages::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closing_) {
     wanted_.wait(lock, [&] { return closing_ || (pending_ > 0 && waiters_ == 0); });
     if (closing_) return;
-    Bell& bell = peers_->segment().control(peers_->segment().rank()).messages;
-    const uint32_t ticket = bell.rings.load();
-    bell.sleepers.fetch_add(1);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const bool moved = progress();
-    const bool called = !callbacks_.empty();
     lock.unlock();
+    const bool moved = link_.rest(std::chrono::milliseconds(50), [&] {
+      lock.lock();
+      const bool any = progress() || !callbacks_.empty();
+      lock.unlock();
+      return any;
+    });
     run_callbacks();
-    if (!moved && !called) bell.sleep(ticket, std::chrono::milliseconds(50));
-    bell.sleepers.fetch_sub(1);
     // Nobody waits, so nobody else would notice that a peer is gone.
     std::string trouble;
     if (!moved) {
       lock.lock();
       std::vector<std::pair<std::vector<int>, Deadline>> watched;
+      const auto watch = [&](const ItemPointer& item) {
+        watched.emplace_back(missing_for(*item), item->spec.deadline);
+      };
       for (const Lane& lane : lanes_) {
-        for (const auto* queue : {&lane.sends, &lane.receives}) {
-          for (const ItemPointer& item : *queue) watched.emplace_back(missing_for(*item), item->spec.deadline);
-        }
+        std::for_each(lane.sends.begin(), lane.sends.end(), watch);
+        std::for_each(lane.receives.begin(), lane.receives.end(), watch);
+        if (lane.target != nullptr) watch(lane.target);
       }
+      std::for_each(any_source_.begin(), any_source_.end(), watch);
       lock.unlock();
       for (const auto& [ranks, deadline] : watched) {
-        trouble = peers_->trouble_with(ranks);
-        if (trouble.empty() && Clock::now() >= deadline) trouble = peers_->absence_of(ranks);
+        trouble = peers().trouble_with(ranks);
+        if (trouble.empty() && Clock::now() >= deadline) trouble = peers().absence_of(ranks);
         if (!trouble.empty()) break;
       }
     }
     lock.lock();
     if (!trouble.empty() && !progress()) {
-      peers_->abort(trouble);
-      fail_all(backend_error(c10::str(peers_->name().of(peers_->segment().rank()), " in send or recv of group '",
-                                      peers_->name().name, "': ", trouble)));
+      peers().abort(trouble);
+      fail_all(backend_error(c10::str(peers().name().of(peers().rank()), " in send or recv of group '",
+                                      peers().name().name, "': ", trouble)));
       lock.unlock();
       run_callbacks();
       lock.lock();
@@ -343,15 +313,15 @@ void SharedMessages::work() {
   }
 }
 
-void SharedMessages::close() {
+void Messages::close() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return;
     closing_ = true;
     wanted_.notify_all();
-    fail_all(backend_error(c10::str("group '", peers_->name().name, "' was destroyed while messages were in flight.")));
+    fail_all(backend_error(c10::str("group '", peers().name().name, "' was destroyed while messages were in flight.")));
   }
-  peers_->segment().control(peers_->segment().rank()).messages.ring();
+  link_.wake();
   if (thread_.joinable()) {
     if (thread_.get_id() == std::this_thread::get_id()) {
       thread_.detach();

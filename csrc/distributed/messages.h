@@ -6,21 +6,21 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include <distributed/peers.h>
+#include <distributed/message_link.h>
 #include <distributed/transport.h>
 
 namespace neuron::distributed {
 
-// Messages between ranks of one machine: a ring of bytes for each ordered pair. Sends and receives
-// of any number of peers proceed side by side, so that two ranks may both send first. Whoever waits
-// moves the bytes; a thread does it while nobody waits.
-class SharedMessages {
+// Messages between ranks. Sends and receives of any number of peers proceed side by side, so that two
+// ranks may both send first. Whoever waits moves the bytes; a thread does it while nobody waits.
+class Messages {
  public:
-  explicit SharedMessages(std::shared_ptr<Peers> peers);
-  ~SharedMessages() { close(); }
+  explicit Messages(MessageLink& link);
+  ~Messages() { close(); }
 
   std::shared_ptr<Message> send(MessageSpec spec);
   std::shared_ptr<Message> receive(MessageSpec spec);
@@ -45,8 +45,10 @@ class SharedMessages {
   struct Lane {
     std::deque<ItemPointer> sends;
     std::deque<ItemPointer> receives;
-    // The message that is coming in: its header, how much of it is here, and where it goes.
+    // The message that is coming in: its header, how much of it is here, and where it goes. It is
+    // `incoming` when the whole header is here.
     bool incoming = false;
+    size_t header_arrived = 0;
     Header header{};
     size_t arrived = 0;
     ItemPointer target;  // null: `stash.back()`
@@ -68,7 +70,10 @@ class SharedMessages {
   // Runs callbacks of finished messages, without the mutex.
   void run_callbacks();
 
-  std::shared_ptr<Peers> peers_;
+  Peers& peers() const { return link_.peers(); }
+  std::string what(const char* call, int tag) const;
+
+  MessageLink& link_;
   std::mutex mutex_;
   std::condition_variable wanted_;
   std::vector<Lane> lanes_;
