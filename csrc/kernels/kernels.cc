@@ -32,7 +32,7 @@ struct HostKernel {
   bool (*pays)();
 };
 
-// float16 has attention only: ATen's other float16 kernels are slower than XLA's float32 ones.
+// float16 has attention and grouped products only: ATen's other float16 kernels are slower than XLA's float32 ones.
 const HostKernel kKernels[] = {
     {"neuron.attention", &attention, &always},
     {"neuron.attention_backward", &attention_backward, &always},
@@ -40,6 +40,7 @@ const HostKernel kKernels[] = {
     {"neuron.convolution_backward", &convolution_backward, &always},
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
     {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
+    {"neuron.grouped_matmul", &grouped_matmul, &always},
     {"neuron.log_softmax", &log_softmax, &always},
     {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
     {"neuron.pointwise", &pointwise, &always},

@@ -35,8 +35,8 @@ class Rule(NamedTuple):
         part of the program key: a new value compiles anew).
     whole: the overload is a composite of PyTorch that is lowered whole in inference; under
         autograd PyTorch's own decomposition runs.
-    meta: for a `whole` composite, its results on the meta device: called like the overload, where the layout
-        (or the time) that PyTorch's decomposition takes is not the one wanted. None: calls the overload.
+    meta: its results on the meta device: called like the overload, where the layout (or the time, or the limits) of
+        PyTorch's own are not the ones wanted. None: calls the overload.
     """
 
     function: Callable[..., Any]
