@@ -122,6 +122,22 @@ def test_operands_that_do_not_fit(change, words):
         torch.ops.aten._grouped_mm(x, y, ends)
 
 
+def test_experts_of_transformers_in_a_graph():
+    """In float32 they come as an operator of that library, for which there are rules."""
+    from transformers.integrations import moe  # noqa: F401
+
+    x, y = operands("rows", torch.float32)
+    ends = torch.tensor(ENDS[0])
+    fallback = torch.ops.transformers.grouped_mm_fallback
+    gradients = []
+    for device, backend in (("cpu", "eager"), ("neuron", "neuron")):
+        leaves = [t.clone().to(device).requires_grad_() for t in (x, y)]
+        function = torch.compile(lambda x, y, e: fallback(x, y, e).square().sum(), backend=backend, fullgraph=True)
+        function(*leaves, ends.to(device)).backward()
+        gradients.append([leaf.grad.cpu() for leaf in leaves])
+    assert_close(gradients[1], gradients[0])
+
+
 def test_nothing_runs_on_the_cpu():
     x, y = (t.to("neuron") for t in operands("rows", torch.float32))
     torch_neuronx.clear_op_tracking()

@@ -27,6 +27,7 @@ _WITHOUT_KERNEL = {
     "aten::lift_fresh",
     "aten::resize_",
     "aten::empty.memory_format",
+    "aten::empty_permuted",
     "aten::empty_strided",
 }
 

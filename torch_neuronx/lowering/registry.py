@@ -46,6 +46,8 @@ class Rule(NamedTuple):
 
 
 TABLE: dict[torch._ops.OpOverload, Rule] = {}
+# Rules for operators that libraries register, by qualified name. They serve graphs only.
+_OF_LIBRARIES: dict[str, Rule] = {}
 
 
 def lowers(
@@ -64,6 +66,23 @@ def lowers(
         return function
 
     return enter
+
+
+def lowers_of_library(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Like `lowers`, for the operator `name` ("library::operator") of a library that need not be installed."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        _OF_LIBRARIES[name] = Rule(function, frozenset(), False)
+        return function
+
+    return enter
+
+
+def has_rule(overload: torch._ops.OpOverload) -> bool:
+    """Whether the table has a rule for `overload`, which enters it when a library has registered the operator."""
+    if overload not in TABLE and overload.name() in _OF_LIBRARIES:
+        TABLE[overload] = _OF_LIBRARIES[overload.name()]
+    return overload in TABLE
 
 
 def lower(

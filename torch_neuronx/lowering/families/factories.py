@@ -69,6 +69,11 @@ def _empty(b: Builder, size: Sequence[int]) -> Value:
     return _filled(b, 0)
 
 
+@lowers(aten.empty_permuted.default)
+def _empty_permuted(b: Builder, size: Sequence[int], order: Sequence[int]) -> Value:
+    return _filled(b, 0)
+
+
 @lowers(aten.empty_strided.default)
 def _empty_strided(b: Builder, size: Sequence[int], stride: Sequence[int]) -> Value:
     return _filled(b, 0)

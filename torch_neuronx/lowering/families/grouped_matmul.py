@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 from ...stablehlo import Builder, Value
-from ..registry import lowers
+from ..registry import lowers, lowers_of_library
 from .contractions import contract
 
 aten = torch.ops.aten
@@ -51,8 +51,23 @@ def _result(x, y, offs=None, bias=None, out_dtype=None):
 
 @lowers(aten._grouped_mm.default, meta=_result)
 def grouped_mm(b: Builder, x: Value, y: Value, offs: Value | None, bias: Value | None, out_dtype: torch.dtype | None):
-    if offs is None:
-        return contract(b, x, y, ((2,), (1,)), ((0,), (0,)))
+    return contract(b, x, y, ((2,), (1,)), ((0,), (0,))) if offs is None else _grouped(b, x, y, offs)
+
+
+# What Transformers puts into graphs where PyTorch would not trace _grouped_mm.
+@lowers_of_library("transformers::grouped_mm_fallback")
+def grouped_mm_fallback(b: Builder, x: Value, y: Value, offs: Value) -> Value:
+    return _grouped(b, x, y, offs)
+
+
+@lowers_of_library("transformers::grouped_mm_fallback_backward")
+def grouped_mm_fallback_backward(b: Builder, x: Value, y: Value, offs: Value, grad: Value) -> tuple[Value, Value]:
+    return _grouped(b, grad, b.transpose(y, _SWAP[3]), offs), _grouped(b, b.transpose(x, _SWAP[2]), grad, offs)
+
+
+def _grouped(b: Builder, x: Value, y: Value, offs: Value) -> Value:
+    offs = b.convert(offs, torch.int32)
+    lead = [offs.shape[0]] if x.ndim == y.ndim else []
 
     def decomposition(x: Value, y: Value, offs: Value) -> Value:
         x, y = (b.transpose(v, _SWAP[v.ndim]) if swap else v for v, swap in zip((x, y), swapped, strict=True))
@@ -65,8 +80,8 @@ def grouped_mm(b: Builder, x: Value, y: Value, offs: Value | None, bias: Value |
     (x, swap_x), (y, swap_y) = (_as_it_lies(b, v) for v in (x, y))
     swapped = (swap_x, swap_y)
     config = f"transposed={int(swap_x)}{int(swap_y)}"
-    result = b.out[0]
-    types = [(tuple(result.shape), result.dtype)]
+    rows, columns = x.shape[-1 if swap_x else -2], y.shape[-2 if swap_y else -1]
+    types = [((*lead, rows, columns), x.dtype)]
     return b.composite("neuron.grouped_matmul", [x, y, offs], types, decomposition, config)[0]
 
 
