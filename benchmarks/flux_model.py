@@ -13,21 +13,32 @@ if TYPE_CHECKING:
 TEXT_TOKENS = 128
 
 
+CONFIG = {
+    "in_channels": 128,
+    "num_layers": 2,
+    "num_single_layers": 4,
+    "attention_head_dim": 128,
+    "num_attention_heads": 8,
+    "joint_attention_dim": 1024,
+    "guidance_embeds": False,
+}
+# FLUX.2 klein of 4 billion parameters.
+KLEIN_CONFIG = {
+    **CONFIG,
+    "num_layers": 5,
+    "num_single_layers": 20,
+    "num_attention_heads": 24,
+    "joint_attention_dim": 7680,
+}
+
+
 def make_model(dtype: torch.dtype) -> Flux2Transformer2DModel:
     """On the CPU, with random weights from a fixed seed."""
     from diffusers import Flux2Transformer2DModel
 
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)  # makes the weights in this dtype: no detour through float32
-    model = Flux2Transformer2DModel(
-        in_channels=128,
-        num_layers=2,
-        num_single_layers=4,
-        attention_head_dim=128,
-        num_attention_heads=8,
-        joint_attention_dim=1024,
-        guidance_embeds=False,
-    )
+    model = Flux2Transformer2DModel(**CONFIG)
     torch.set_default_dtype(torch.float32)
     return model.eval()
 

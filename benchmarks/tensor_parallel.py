@@ -4,6 +4,9 @@
 eager_speedup, compiled_speedup   time on one rank / time on two, bfloat16, programs compiled
 communication_share               of the compiled time on two ranks: collectives, waiting for the other rank included
 memory_ratio                      device memory of the weights, of each of two ranks / of one rank
+
+A rank holds its part of what Diffusers' plan shards, and all of the rest: modulations, embedders and the last norm. The
+plan's share of this model, and of FLUX.2 klein, whose wide blocks leave little outside of it, is printed too.
 """
 
 from __future__ import annotations
@@ -16,28 +19,54 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
-from .flux_model import make_inputs, make_model
+from .flux_model import CONFIG, KLEIN_CONFIG, make_inputs, make_model
 from .measure import print_result, print_table, seconds
 
 IMAGE_TOKENS = 1024
 ROUNDS = 5
 
 
-def make_call(mode: str, ranks: int) -> tuple[Callable[[], torch.Tensor], int]:
+def planned_share(config: dict[str, Any], ranks: int) -> float:
+    """Of the weights, what each of `ranks` ranks holds when they are sharded by Diffusers' plan."""
+    from diffusers import Flux2Transformer2DModel
+    from diffusers.hooks.tensor_parallel import resolve_tp_shard_specs
+
+    with torch.device("meta"):
+        model = Flux2Transformer2DModel(**config)
+    specs = resolve_tp_shard_specs(model, model._tp_plan, ranks)
+    total = held = 0.0
+    for name, parameter in model.named_parameters():
+        sharded = name in specs and specs[name].dim is not None
+        total += parameter.numel()
+        held += parameter.numel() / (ranks if sharded else 1)
+    return held / total
+
+
+class Bytes(NamedTuple):
+    """Of the weights on the device, and the most there was while they were sharded and moved there."""
+
+    held: int
+    peak: int
+
+
+def make_call(mode: str, ranks: int) -> tuple[Callable[[], torch.Tensor], Bytes]:
     """A function that runs the transformer once, until its result is there; and the bytes of its weights."""
     from diffusers import TensorParallelConfig
     from torch.distributed.device_mesh import DeviceMesh
 
     model = make_model(torch.bfloat16)
+    before = torch.neuron.memory_allocated()
+    torch.neuron.reset_peak_memory_stats()
     if ranks > 1:
         mesh = DeviceMesh("neuron", list(range(ranks)))
         model.enable_parallelism(config=TensorParallelConfig(mesh=mesh))
     model = model.to("neuron")
     torch.neuron.synchronize()
-    weights = torch.neuron.memory_allocated()
+    weights = Bytes(torch.neuron.memory_allocated() - before, torch.neuron.max_memory_allocated() - before)
     if mode == "compiled":
         model.compile(backend="neuron", fullgraph=True, dynamic=False)
     inputs = make_inputs(IMAGE_TOKENS, torch.bfloat16, "neuron")
@@ -60,7 +89,7 @@ def measure(ranks: int) -> dict[str, float]:
     dist.init_process_group("neuron")
     figures: dict[str, float] = {}
     for mode in ("eager", "compiled"):
-        call, figures["weights"] = make_call(mode, ranks)
+        call, (figures["weights"], figures["peak"]) = make_call(mode, ranks)
         call()
         call()
         times, shares = [], []
@@ -128,7 +157,17 @@ def main() -> None:
                 for mode in ("eager", "compiled")
             ],
             ("weights, 1 rank", f"{one['weights'] / 2**20:.0f} MiB"),
-            ("weights, each of 2 ranks", f"{two[0]['weights'] / 2**20:.0f} MiB"),
+            (
+                "weights, each of 2 ranks",
+                f"{two[0]['weights'] / 2**20:.0f} MiB, {two[0]['peak'] / 2**20:.0f} MiB at most on the way there",
+            ),
+            *[
+                (
+                    f"{name}, by the plan",
+                    ", ".join(f"{planned_share(config, ranks):.1%} on each of {ranks}" for ranks in (2, 4, 8)),
+                )
+                for name, config in (("this model", CONFIG), ("FLUX.2 klein", KLEIN_CONFIG))
+            ],
         ]
     )
     print_result(

@@ -16,7 +16,10 @@ from typing import Any
 import torch
 import torch.multiprocessing as multiprocessing
 
-TIMEOUT = timedelta(seconds=60)
+# Far more than anything takes: for what would never end.
+TIMEOUT = timedelta(minutes=5)
+# What the server of the processes imports once for all of them; none of it starts a thread or touches a device.
+PRELOADED = ["torch", "torch.testing", "torch.distributed.tensor.parallel", "torch._dynamo", "diffusers"]
 
 
 def free_port() -> int:
@@ -26,7 +29,14 @@ def free_port() -> int:
 
 
 def _serve(
-    rank: int, size: int, hosts: int, port: int, backend: str, environment: dict[str, str], tasks: Any, results: Any
+    rank: int,
+    size: int,
+    hosts: int,
+    port: int,
+    backend: str | None,
+    environment: dict[str, str],
+    tasks: Any,
+    results: Any,
 ) -> None:
     ranks_of_host = size // hosts
     os.environ.update(
@@ -59,8 +69,9 @@ class World:
     """`hosts`: how many hosts the ranks are on, as torchrun would say it with so many agents. Ranks of several hosts
     meet over the network, be it that of one machine."""
 
-    def __init__(self, size: int, backend: str = "neuron", hosts: int = 1, **environment: str) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, size: int, backend: str | None = "neuron", hosts: int = 1, **environment: str) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
         self.size = size
         self._tasks = [context.Queue() for _ in range(size)]
         self._results = context.Queue()
@@ -85,7 +96,7 @@ class World:
         values = {}
         failures = []
         for _ in range(self.size if count is None else count):
-            rank, passed, value = self._results.get(timeout=120)
+            rank, passed, value = self._results.get(timeout=2 * TIMEOUT.total_seconds())
             if passed:
                 values[rank] = value
             else:

@@ -404,3 +404,22 @@ def check_channels_last(rank: int, size: int) -> None:
 
 def test_dense_tensors_of_another_order_are_reduced(world):
     world.run(check_channels_last)
+
+
+def check_backends(rank: int, size: int, backends: dict[str, str]) -> None:
+    for place, backend in backends.items():
+        tensor = torch.full((3,), float(rank), device=place)
+        dist.all_reduce(tensor)
+        same(tensor, torch.full((3,), float(sum(range(size)))))
+        assert dist.group.WORLD._get_backend(torch.device(place)).name() == backend
+
+
+@pytest.mark.parametrize(
+    ("backend", "backends"),
+    [(None, {"neuron": "neuron"}), ("cpu:gloo,neuron:neuron", {"neuron": "neuron", "cpu": "gloo"})],
+    ids=["that of the accelerator", "one for each device"],
+)
+def test_the_backend_of_a_device(backend, backends):
+    two = World(2, backend)
+    two.run(check_backends, backends)
+    assert two.close() == [0, 0]

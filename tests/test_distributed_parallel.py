@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import copy
-import os
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +22,7 @@ def world():
 
 
 def device(rank: int) -> torch.device:
-    return torch.device("neuron", rank)
+    return torch.device("neuron", torch.neuron.current_device())
 
 
 class Mlp(nn.Module):
@@ -240,6 +238,13 @@ def test_collectives_in_a_graph(world):
     world.run(check_compiled_collectives)
 
 
+def test_collectives_in_a_graph_on_two_hosts():
+    world = World(2, hosts=2)
+    world.run(check_compiled_collectives)
+    world.run(check_data_parallel, "fsdp")
+    assert world.close() == [0, 0]
+
+
 def check_groups_share_a_program(rank: int, size: int) -> int:
     from torch.distributed import _functional_collectives as functional
 
@@ -259,27 +264,3 @@ def check_groups_share_a_program(rank: int, size: int) -> int:
 
 def test_ranks_with_different_group_names_share_a_program(world):
     assert sum(world.run(check_groups_share_a_program).values()) == 1
-
-
-def train_a_little(rank: int, size: int) -> tuple[int, int]:
-    from torch_neuronx.metrics import get_counter_value
-
-    model = seeded(Mlp).to(device(rank))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    losses(model, optimizer, [torch.ones(2, 16, device=device(rank))] * 2)
-    torch.compile(model, backend="neuron")(torch.ones(2, 16, device=device(rank)))
-    dist.barrier()
-    folder = Path(os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"])
-    return get_counter_value("CompilationCache.TotalCompilations"), len(list(folder.rglob("*.neff")))
-
-
-def test_each_program_is_compiled_once_by_all_ranks_together(tmp_path):
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
-    world = World(4, TORCH_NEURONX_NEFF_CACHE_DIR=str(cache))
-    results = world.run(train_a_little)
-    assert world.close() == [0] * 4
-    compiled = [count for count, _ in results.values()]
-    programs = results[0][1]
-    assert programs > 10
-    assert sum(compiled) == programs, compiled
