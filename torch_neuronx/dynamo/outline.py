@@ -9,6 +9,7 @@ the launch and cost nothing.
 from __future__ import annotations
 
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -40,6 +41,14 @@ _VIEWS = frozenset(
         aten.view.default,
         aten.view.dtype,
         aten._unsafe_view.default,
+    }
+)
+# Their results are views, each taken out of the list by an item.
+_VIEW_LISTS = frozenset(
+    {
+        aten.split.Tensor,
+        aten.split_with_sizes.default,
+        aten.unbind.int,
     }
 )
 
@@ -223,9 +232,20 @@ def _is_tensor(node: Any) -> bool:
 
 def _root(node: Node) -> Node:
     """The node whose memory `node` is a view of; itself, if it is none."""
-    while node.op == "call_function" and node.target in _VIEWS and _shares_storage(node, node.args[0]):
-        node = node.args[0]  # type: ignore[assignment]
+    while (source := _viewed(node)) is not None and _shares_storage(node, source):
+        node = source
     return node
+
+
+def _viewed(node: Node) -> Any:
+    """What `node` may be a view of; None, if it is no view."""
+    if node.op == "call_function" and node.target in _VIEWS:
+        return node.args[0]
+    if node.op == "call_function" and node.target is operator.getitem:
+        views: Any = node.args[0]
+        if isinstance(views, Node) and views.target in _VIEW_LISTS:
+            return views.args[0]
+    return None
 
 
 def _shares_storage(node: Node, source: Any) -> bool:
