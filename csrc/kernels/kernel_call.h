@@ -45,5 +45,6 @@ void grouped_matmul(const KernelCall& call);
 void log_softmax(const KernelCall& call);
 void matmul(const KernelCall& call);
 void pointwise(const KernelCall& call);
+void softmax_statistics(const KernelCall& call);
 
 }  // namespace neuron

@@ -44,6 +44,7 @@ const HostKernel kKernels[] = {
     {"neuron.log_softmax", &log_softmax, &always},
     {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
     {"neuron.pointwise", &pointwise, &always},
+    {"neuron.softmax_statistics", &softmax_statistics, &always},
 };
 
 thread_local bool has_run_kernels = false;

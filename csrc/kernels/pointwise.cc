@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +7,7 @@
 #include <ATen/Parallel.h>
 
 #include "kernel_call.h"
+#include "vectorized.h"
 
 // One function of large dense operands: see torch_neuronx/lowering/single_pointwise.py. This file is
 // compiled with OpenMP, whose threads ATen keeps warm, and with the processor's vectors.
@@ -16,28 +16,6 @@ namespace {
 
 // An ATen CPU kernel gives a second thread no less than this.
 constexpr int64_t kGrain = 32768;
-
-#if defined(__x86_64__)
-// The compiler makes one copy a level, and the loader picks.
-#define NEURON_VECTORIZED __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define NEURON_VECTORIZED
-#endif
-#define NEURON_INLINE __attribute__((always_inline)) inline
-
-struct BFloat16 {
-  uint16_t bits;
-};
-
-NEURON_INLINE float load(float x) { return x; }
-NEURON_INLINE float load(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
-NEURON_INLINE void store(float* place, float x) { *place = x; }
-// Rounds half to even; keeps NaN.
-NEURON_INLINE void store(BFloat16* place, float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-  place->bits = static_cast<uint16_t>(x != x ? 0x7FC0 : rounded);
-}
 
 // Operands of one call. Of a scalar, the pointer is null and the value stands beside it.
 struct Operands {

@@ -1,14 +1,124 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <ATen/Parallel.h>
 #include <ATen/ops/_log_softmax.h>
 
 #include "kernel_call.h"
+#include "vectorized.h"
 
 namespace neuron {
+namespace {
+
+// Elements that one thread takes at least.
+constexpr int64_t kGrain = 32768;
+
+// exp(x) for x <= 0, to 1 ulp; 0 below the smallest normal result; NaN stays NaN. Cephes' reduction: x = n ln 2 + r.
+NEURON_INLINE float exponential(float x) {
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kLowest = -87.3f;
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  constexpr float kRound = 12582912.0f;
+  const float bounded = x < kLowest ? kLowest : x;
+  const float shifted = bounded * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (bounded - n * kLn2High) - n * kLn2Low;
+  float y = 1.9875691500e-4f;
+  y = y * r + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * r * r + r + 1.0f;
+  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
+  return x < kLowest ? 0.0f : y * std::bit_cast<float>(exponent);
+}
+
+// The largest of a row and the logarithm of the sum of exponentials of the distances to it.
+struct Statistics {
+  float largest, log_total;
+};
+
+// Sums of so many columns run side by side, for vectors and for accuracy.
+constexpr int64_t kLanes = 64;
+
+template <typename T>
+NEURON_INLINE Statistics statistics(const T* row, int64_t count) {
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, -std::numeric_limits<float>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const float x = load(row[i + j]);
+      lanes[j] = x > lanes[j] || x != x ? x : lanes[j];  // NaN replaces a number, and only NaN replaces NaN
+    }
+  }
+  float largest = -std::numeric_limits<float>::infinity();
+  for (; i < count; ++i) {
+    const float x = load(row[i]);
+    largest = x > largest || x != x ? x : largest;
+  }
+  for (float x : lanes) largest = x > largest || x != x ? x : largest;
+  std::fill(lanes, lanes + kLanes, 0.0f);
+  for (i = 0; i + kLanes <= count; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += exponential(load(row[i + j]) - largest);
+  }
+  double total = 0;
+  for (; i < count; ++i) total += exponential(load(row[i]) - largest);
+  for (float x : lanes) total += x;
+  return {largest, static_cast<float>(std::log(total))};
+}
+
+using Rows = void (*)(const void* data, int64_t count, float* largest, float* log_total, int64_t begin, int64_t end);
+
+template <typename T>
+NEURON_INLINE void all_statistics(const void* data, int64_t count, float* largest, float* log_total, int64_t begin,
+                                  int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const Statistics found = statistics(static_cast<const T*>(data) + row * count, count);
+    largest[row] = found.largest;
+    log_total[row] = found.log_total;
+  }
+}
+
+NEURON_VECTORIZED void statistics_f32(const void* data, int64_t count, float* largest, float* log_total, int64_t begin,
+                                      int64_t end) {
+  all_statistics<float>(data, count, largest, log_total, begin, end);
+}
+
+NEURON_VECTORIZED void statistics_bf16(const void* data, int64_t count, float* largest, float* log_total, int64_t begin,
+                                       int64_t end) {
+  all_statistics<BFloat16>(data, count, largest, log_total, begin, end);
+}
+
+Rows statistics_of(int32_t element_type) {
+  if (element_type == NEURONCORE_TYPE_F32) return &statistics_f32;
+  TORCH_CHECK(element_type == NEURONCORE_TYPE_BF16, "expected f32 or bf16, got element type ", element_type);
+  return &statistics_bf16;
+}
+
+}  // namespace
 
 // Of float32, along the last dimension.
 void log_softmax(const KernelCall& call) {
   at::Tensor result = call.output(0);
   at::_log_softmax_out(result, call.input(0), -1, /*half_to_float=*/false);
+}
+
+// Of float32 or bfloat16, along the last dimension, which the two float32 results keep with size 1.
+void softmax_statistics(const KernelCall& call) {
+  const neuroncore_buffer_t& x = call.input_buffer(0);
+  const Rows rows = statistics_of(x.element_type);
+  const int64_t count = x.dims[x.rank - 1];
+  int64_t outer = 1;
+  for (int32_t d = 0; d + 1 < x.rank; ++d) outer *= x.dims[d];
+  auto* largest = static_cast<float*>(call.output_buffer(0).data);
+  auto* log_total = static_cast<float*>(call.output_buffer(1).data);
+  at::parallel_for(0, outer, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, count)),
+                   [&](int64_t begin, int64_t end) { rows(x.data, count, largest, log_total, begin, end); });
 }
 
 }  // namespace neuron

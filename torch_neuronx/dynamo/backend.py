@@ -16,6 +16,7 @@ from . import recompiles
 from .compile import compile_graph
 from .origin import Origin, origin_of
 from .partition import partition
+from .slices import slice_before_linear
 from .static_shapes import specialize
 
 _log = logger(__name__)
@@ -44,6 +45,7 @@ def neuron(
             "flags go into the environment variable NEURON_CC_FLAGS"
         )
     static_inputs = specialize(gm, example_inputs)
+    slice_before_linear(gm)
     origin = origin_of(gm, static_inputs)
     recompiles.note(origin)
     return _aot(origin)(gm, static_inputs)

@@ -49,6 +49,10 @@ TABLE: dict[torch._ops.OpOverload, Rule] = {}
 # Rules for operators that libraries register, by qualified name. They serve graphs only.
 _OF_LIBRARIES: dict[str, Rule] = {}
 
+# Operators of our own, which graphs hold where several of ATen's are one. Each has an implementation by ATen's, for
+# shapes, and for graphs that run operator by operator.
+LIBRARY = torch.library.Library("torch_neuronx", "DEF")
+
 
 def lowers(
     *overloads: torch._ops.OpOverload,

@@ -7,6 +7,8 @@ target: the gradient is dense anyway, and a scatter would write it twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from ...stablehlo import Builder, Value
@@ -19,7 +21,7 @@ from .losses import MEAN, NONE
 aten = torch.ops.aten
 
 
-class _Samples:
+class Samples:
     """Input with a class dimension, and the target along it (kept with size 1)."""
 
     def __init__(self, b: Builder, x: Value, target: Value, weight: Value | None, ignore_index: int):
@@ -37,22 +39,38 @@ class _Samples:
             weights = b.convert(take_rows(b, weight, self.index, 0), self.dtype)
         self.weights = b.select(self.counted, weights, 0)
 
-    def total_weight(self, b: Builder) -> Value:
-        return b.reduce(self.weights, range(self.weights.ndim), "add")
+    def is_target(self, b: Builder, shape: Sequence[int]) -> Value:
+        """Whether an element of the input, whose shape this is, stands for its sample's target."""
+        dtype = torch.int32 if shape[self.dim] < 2**31 else torch.int64
+        return b.compare(b.iota(shape, self.dim, dtype), b.convert(self.index, dtype), "EQ")
+
+    def gradient(self, b: Builder, grad: Value, reduction: int, total_weight: Value) -> Value:
+        """What the loss's gradient `grad` makes of each sample's, but for its sign; 0 for an ignored sample."""
+        grad = b.convert(grad, self.dtype)
+        if reduction == MEAN:
+            grad = b.divide(grad, b.convert(total_weight, self.dtype))
+        elif reduction == NONE:
+            grad = b.reshape(grad, self.weights.shape)
+        return b.select(self.counted, b.multiply(self.weights, grad), 0)
 
 
 @lowers(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 def nll_loss_forward(
     b: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int
 ) -> tuple[Value, Value]:
-    samples = _Samples(b, x, target, weight, ignore_index)
+    samples = Samples(b, x, target, weight, ignore_index)
     picked = b.convert(take_along(b, x, samples.index, samples.dim), samples.dtype)
+    return loss_of(b, samples, picked, reduction)
+
+
+def loss_of(b: Builder, samples: Samples, picked: Value, reduction: int) -> tuple[Value, Value]:
+    """Loss and total weight, from the logarithm of the probability of each sample's target."""
     # Selected, not multiplied: an ignored sample may be infinite.
     loss = b.select(samples.counted, b.multiply(b.negate(picked), samples.weights), 0)
-    total_weight = samples.total_weight(b)
+    total_weight = b.reduce(samples.weights, range(samples.weights.ndim), "add")
     if reduction == NONE:
-        loss = b.reshape(b.convert(loss, x.dtype), b.out[0].shape)
-        return loss, finish(b, total_weight if x.ndim == 1 else b.constant(0, x.dtype), 1)
+        loss = b.reshape(b.convert(loss, b.out[0].dtype), b.out[0].shape)
+        return loss, finish(b, total_weight if samples.weights.ndim == 1 else b.constant(0, total_weight.dtype), 1)
     total = b.reduce(loss, range(loss.ndim), "add")
     return finish(b, b.divide(total, total_weight) if reduction == MEAN else total), finish(b, total_weight, 1)
 
@@ -68,12 +86,6 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Value,
 ) -> Value:
-    samples = _Samples(b, x, target, weight, ignore_index)
-    grad = b.convert(grad, samples.dtype)
-    if reduction == MEAN:
-        grad = b.divide(grad, b.convert(total_weight, samples.dtype))
-    elif reduction == NONE:
-        grad = b.reshape(grad, samples.weights.shape)
-    step = b.select(samples.counted, b.multiply(b.negate(samples.weights), grad), 0)
-    classes = b.iota(x.shape, samples.dim, samples.index.dtype)
-    return finish(b, b.select(b.compare(classes, samples.index, "EQ"), step, 0))
+    samples = Samples(b, x, target, weight, ignore_index)
+    step = b.negate(samples.gradient(b, grad, reduction, total_weight))
+    return finish(b, b.select(samples.is_target(b, x.shape), step, 0))

@@ -32,7 +32,7 @@ def softmax(b: Builder, x: Value, dims: list[int]) -> Value:
 
 
 # Numbers from which on the host kernel is faster: a vocabulary's scores, which XLA passes over three times.
-_LARGE = 2**20
+LARGE = 2**20
 
 
 def log_softmax(b: Builder, x: Value, dims: list[int]) -> Value:
@@ -42,7 +42,7 @@ def log_softmax(b: Builder, x: Value, dims: list[int]) -> Value:
 
     # XLA reads half-type numbers where they are; for the kernel they would be widened in memory first.
     serves = x.dtype == torch.float32 and dims == [x.ndim - 1] and not b.is_converted(x)
-    if not serves or x.numel < _LARGE:
+    if not serves or x.numel < LARGE:
         return decomposition(x)
     return b.composite("neuron.log_softmax", [x], [(x.shape, x.dtype)], decomposition)[0]
 
