@@ -39,10 +39,17 @@ struct BuiltIn {
 
 constexpr std::string_view kReservedPrefix = "neuroncore.";
 
+// Results are what their memory holds.
+int Undefined(void*, const neuroncore_kernel_call_t*, char*, size_t) { return 0; }
+
 constexpr BuiltIn kBuiltIns[] = {
-    {"neuroncore.check_index", CheckIndex},     {"neuroncore.all_reduce", AllReduceKernel},
-    {"neuroncore.all_gather", AllGatherKernel}, {"neuroncore.reduce_scatter", ReduceScatterKernel},
-    {"neuroncore.all_to_all", AllToAllKernel},  {"neuroncore.broadcast", BroadcastKernel},
+    {"neuroncore.check_index", CheckIndex},
+    {"neuroncore.undefined", Undefined},
+    {"neuroncore.all_reduce", AllReduceKernel},
+    {"neuroncore.all_gather", AllGatherKernel},
+    {"neuroncore.reduce_scatter", ReduceScatterKernel},
+    {"neuroncore.all_to_all", AllToAllKernel},
+    {"neuroncore.broadcast", BroadcastKernel},
 };
 
 Registry& TheRegistry() {

@@ -268,6 +268,17 @@ TEST(a_check_inside_a_program) {
   CHECK(out.Floats() == (std::vector<float>{20, 21, 0, 1}));
 }
 
+TEST(an_undefined_result_keeps_the_memory_of_the_parameter_it_updates) {
+  Model model(programs::Module(
+      "(%x: tensor<4xf32> {tf.aliasing_output = 1 : i32}) -> (tensor<4xf32>, tensor<4xf32>)",
+      "    %y = stablehlo.add %x, %x : tensor<4xf32>\n"
+      "    %u = stablehlo.custom_call @neuroncore.undefined(%y) {api_version = 4 : i32} : (tensor<4xf32>) -> "
+      "tensor<4xf32>\n    return %y, %u : tensor<4xf32>, tensor<4xf32>\n"));
+  Tensor x(std::vector<float>{1, 2, 3, 4}), out(16);
+  model.Run({&x}, {&out, &x});
+  CHECK(out.Floats() == (std::vector<float>{2, 4, 6, 8}));
+}
+
 int main() {
   // Before the plugin is loaded.
   neuroncore_register_kernel("test.scale", Scale, &seen);

@@ -21,6 +21,7 @@ from ..lowering.graph import all_nodes, attribute_of, submodule_of
 from ..lowering.registry import LoweringError
 from ..stablehlo.program import TensorSpec
 from . import statistics
+from .donation import donated_inputs, undefined_outputs
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
 from .origin import Origin, argument_names
@@ -73,6 +74,7 @@ class CompiledGraph:
         self.model_name = statistics.get_model_name()
         self._stream_calls = take_stream_operators(gm)
         self._outline = outline_of(gm.graph)
+        self._donated = donated_inputs(role, self._outline)
         attributes = [node for node in gm.graph.find_nodes(op="get_attr") if submodule_of(node) is None]
         held = {node.target: attribute_of(node) for node in attributes}
         held = {name: tensor for name, tensor in held.items() if _is_operand(tensor)}
@@ -215,7 +217,8 @@ class CompiledGraph:
 
     def _prepare(self, layouts: list[InputLayout]) -> _Prepared:
         """Finds the program in the index, or lowers it and hands it to the compiler."""
-        key = fingerprint(self.gm.graph, layouts, self._held)
+        undefined = undefined_outputs(self._donated, layouts)
+        key = fingerprint(self.gm.graph, layouts, self._held, undefined)
         # What the index spares is the lowering, and that is what makes the text to be saved.
         keep = environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS")
         record = None if keep else program_index().find(key)
@@ -236,7 +239,9 @@ class CompiledGraph:
             "arguments": [[name, _describe(layout)] for name, layout in zip(names, layouts, strict=True)],
         }
         readable = self.gm.print_readable(print_output=False, include_stride=True) if keep else ""
-        program, increment = lower_to_program(self.gm, self._outline, layouts, self._held, self._held_names, metadata)
+        program, increment = lower_to_program(
+            self.gm, self._outline, layouts, self._held, self._held_names, metadata, undefined
+        )
         lowering_seconds = time.perf_counter() - started
         if program is None:
             record = {"neff": None}
@@ -270,10 +275,14 @@ class CompiledGraph:
             prepared.keep(neff)
         cache_artifacts.record(prepared.fingerprint, prepared.record, neff)
         returns = [None if r is None else tuple(r) for r in self._outline.returns]
+        outputs = [output.describe() for output in self._outline.outputs]
+        for index in undefined_outputs(self._donated, prepared.layouts):
+            layout = prepared.layouts[index]
+            outputs.append((layout.sizes, layout.strides, layout.dtype, index))
         self._graph.add(
             prepared.program.number if prepared.program else 0,
             [tuple(layout) for layout in prepared.layouts],
-            [output.describe() for output in self._outline.outputs],
+            outputs,
             returns,
             self._held,
             prepared.random_increment,

@@ -18,10 +18,14 @@ from .outline import is_collective
 from .program import InputLayout
 
 
-def fingerprint(graph: torch.fx.Graph, layouts: Sequence[InputLayout], held: Sequence[torch.Tensor]) -> bytes:
-    """held: the graph's constants that are operands; the others are part of the program, with their values."""
+def fingerprint(
+    graph: torch.fx.Graph, layouts: Sequence[InputLayout], held: Sequence[torch.Tensor], undefined: Sequence[int] = ()
+) -> bytes:
+    """held: the graph's constants that are operands; the others are part of the program, with their values.
+    undefined: inputs that the program leaves undefined."""
     lines = [repr(tuple(_plain(v) for v in layout)) for layout in layouts]
     lines += [f"held {_of_tensor(tensor)}" for tensor in held]
+    lines += [f"undefined {index}" for index in undefined]
     lines += _of_nodes(graph)
     return b"graph\0" + hashlib.sha256("\n".join(lines).encode()).digest()
 

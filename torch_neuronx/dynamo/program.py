@@ -35,6 +35,16 @@ class InputLayout(NamedTuple):
     window: int
     has_delta: bool
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tensor fills the memory that is handed over, each element once."""
+        return (
+            not self.scalar
+            and not self.has_delta
+            and self.window == math.prod(self.sizes)
+            and memory_permutation(self.sizes, self.strides) is not None
+        )
+
 
 class _Operand(NamedTuple):
     """The parameters of one input: number of the first, the memory, where the tensor begins in it, and the order of
@@ -63,10 +73,12 @@ def lower_to_program(
     constants: Sequence[torch.Tensor],
     constant_names: Sequence[str],
     metadata: dict[str, object],
+    undefined: Sequence[int] = (),
 ) -> tuple[Program | None, int]:
     """The program, and how far a launch moves the random generator. None: there is nothing to compute.
 
     constants: tensors that the graph holds (attributes `constant_names`), handed over behind the inputs.
+    undefined: inputs, layouts of which are whole, that hold anything afterwards; each is a further result.
     Raises LoweringError for what has no StableHLO form.
     """
     load_rules()
@@ -118,6 +130,14 @@ def lower_to_program(
             b.alias(operand.number, len(results) - 1)
     if not results:
         return None, 0
+    if undefined:
+        numbers = [operand.number for i in undefined if (operand := operands[i]) is not None]
+        windows = [(operand.window.shape, operand.window.dtype) for i in undefined if (operand := operands[i])]
+        # After all results: what reads the memory has run by then.
+        places = b.custom_call("neuroncore.undefined", results, windows)
+        for number, place in zip(numbers, places, strict=True):
+            b.alias(number, len(results))
+            results.append(place)
     return b.finish(results, metadata), b.random_increment
 
 

@@ -120,6 +120,11 @@ bool neuroncore_has_kernel(const char* name);
  *     Copies an i32 or i64 tensor through. Every element must lie in [0, limit), or, with wrap=1, in [-limit, limit),
  *     where negative ones get limit added. Otherwise the execution fails with NRT_EXEC_OOB and a text that names `op`.
  *
+ *   @neuroncore.undefined(...) -> ...
+ *     Writes nothing: any number of results, whose elements are whatever the memory holds. A parameter that is updated
+ *     in place to such a result, with the program's other results as operands, is memory that the program may use for
+ *     its temporaries once it has read the parameter for the last time.
+ *
  *   @neuroncore.all_reduce(x) -> x                config = "group=0;op=sum"
  *   @neuroncore.all_gather(x) -> y                config = "group=0"
  *   @neuroncore.reduce_scatter(x) -> y            config = "group=0;op=sum"
