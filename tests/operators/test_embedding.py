@@ -22,7 +22,7 @@ def of(index, *args, dtypes=(torch.float32, torch.bfloat16), id="", layouts=()) 
 
 def backward(*args, id="") -> Case:
     make = lambda dtype: ((sample(3, 7, 6, dtype=dtype), indices(3, 7), 20, *args), {})  # noqa: E731
-    return Case(aten.embedding_dense_backward.default, make, (torch.float32,), id, (), mutable=False)
+    return Case(aten.embedding_dense_backward.default, make, (torch.float32, torch.bfloat16), id, (), mutable=False)
 
 
 CASES = [

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding tables: rows by number, bags of rows, and their gradients."""
+"""Embedding tables: rows by number, bags of rows, and their gradients.
+
+`add_embedding_gradient` is for a table that is the output layer's weight as well (see
+torch_neuronx/dynamo/tied_embedding.py): the sum of its two gradients.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,22 @@ import torch
 from ...stablehlo import Builder, Value
 from ..indexing import put_along, put_flat, put_rows, running, take_rows
 from ..promotion import opmath
-from ..registry import LoweringError, lowers
+from ..registry import LIBRARY, LoweringError, lowers
 
 aten = torch.ops.aten
+
+LIBRARY.define(
+    "add_embedding_gradient(Tensor total, Tensor grad, Tensor indices, int padding_idx, bool scale_grad_by_freq) "
+    "-> Tensor"
+)
+LIBRARY.impl(
+    "add_embedding_gradient",
+    lambda total, grad, indices, padding_idx, scale_grad_by_freq: (
+        total + aten.embedding_dense_backward(grad, indices, total.shape[0], padding_idx, scale_grad_by_freq)
+    ),
+    "CompositeExplicitAutograd",
+)
+operators = torch.ops.torch_neuronx
 
 SUM, MEAN, MAX = range(3)
 
@@ -39,11 +56,25 @@ def _scale_rows(b: Builder, rows: Value, factors: Value) -> Value:
 def embedding_dense_backward(
     b: Builder, grad: Value, indices: Value, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Value:
-    out = b.out[0]
+    zeros = b.constant(0, b.out[0].dtype, b.out[0].shape)
+    return _add_gradient(b, zeros, grad, indices, padding_idx, scale_grad_by_freq)
+
+
+@lowers(operators.add_embedding_gradient.default)
+def add_embedding_gradient(
+    b: Builder, total: Value, grad: Value, indices: Value, padding_idx: int, scale_grad_by_freq: bool
+) -> Value:
+    return _add_gradient(b, total, grad, indices, padding_idx, scale_grad_by_freq)
+
+
+def _add_gradient(
+    b: Builder, total: Value, grad: Value, indices: Value, padding_idx: int, scale_grad_by_freq: bool
+) -> Value:
+    """`total`, a value of the table's shape, with the gradients of the rows that were looked up added."""
     if indices.numel == 0 or grad.numel == 0:
-        return b.constant(0, out.dtype, out.shape)
-    wide = opmath(out.dtype)
-    width = grad.shape[-1]
+        return total
+    wide = opmath(total.dtype)
+    num_weights, width = total.shape
     rows = b.reshape(b.convert(grad, wide), (indices.numel, width))
     indices = b.reshape(b.check_index(indices, num_weights), (indices.numel,))
     if scale_grad_by_freq:
@@ -51,8 +82,17 @@ def embedding_dense_backward(
     if padding_idx >= 0:
         # Beyond the end, where scatter drops the row.
         indices = b.select(b.compare(indices, padding_idx, "EQ"), num_weights, indices)
-    zeros = b.constant(0, wide, (num_weights, width))
-    return b.convert(put_rows(b, zeros, indices, rows, 0, "sum"), out.dtype)
+    if wide == total.dtype:
+        return put_rows(b, total, indices, rows, 0, "sum")
+    # Half types: rows of one number are added up in float32 before they are rounded, in a tensor of as many rows as
+    # were looked up, since a float32 table would be the larger one. The first lookup of a number stands for all.
+    count = indices.numel
+    lookups = b.iota((count,), 0, torch.int32)
+    first = put_flat(b, b.constant(count, torch.int32, (num_weights + 1,)), indices, lookups, "amin")
+    first = take_rows(b, first, indices, 0)
+    sums = take_rows(b, put_rows(b, b.constant(0, wide, rows.shape), first, rows, 0, "sum"), first, 0)
+    sums = b.add(sums, b.convert(take_rows(b, total, indices, 0), wide))
+    return put_rows(b, total, indices, b.convert(sums, total.dtype), 0, "replace")
 
 
 @lowers(aten.embedding_renorm.default, static=("max_norm", "norm_type"))
