@@ -165,6 +165,30 @@ def test_inputs_that_alias_each_other():
     assert_close(a.cpu(), x)
 
 
+def test_many_small_inputs():
+    def function(inputs, updated):
+        total = sum(value.to(torch.float32).sum(-1).mean() * (i + 1) for i, value in enumerate(inputs))
+        updated.add_(total)
+        return total, inputs[1] @ inputs[2], inputs[3].t() * 2
+
+    base = torch.randn(40)
+    floats = [torch.randn(3), torch.randn(4, 5), torch.randn(5, 6), torch.randn(2, 3).t(), base[1:7], base[16:32]]
+    halves = [torch.randn(i + 1, 7, dtype=torch.bfloat16) for i in range(5)]
+    whole = [torch.arange(i, i + 3) for i in range(4)] + [torch.tensor([7 * i]) for i in range(3)]
+    flags = [torch.rand(9) > 0.5 for _ in range(4)]
+    inputs = [*floats, *halves, *whole, *flags, torch.randn(100, 50), base]
+    expected_update, update = torch.zeros(2), torch.zeros(2, device="neuron")
+    call = compiled(function)
+    for _ in range(2):
+        on_device = on_neuron(inputs)
+        on_device[4:6] = [on_device[-1][1:7], on_device[-1][16:32]]
+        expected, actual = function(inputs, expected_update), call(on_device, update)
+        assert_close(actual, expected, check_device=False)
+        assert_close(update.cpu(), expected_update)
+        inputs[0].mul_(3)
+        inputs[-1].sub_(1)
+
+
 def test_outputs_that_alias_inputs():
     function = compiled(lambda x: (x.view(-1), x.t(), x[1:]))
     a = torch.randn(3, 4).to("neuron")

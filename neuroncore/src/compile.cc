@@ -12,6 +12,7 @@
 #include "json.h"
 #include "kernel_program.h"
 #include "kernels.h"
+#include "model.h"
 #include "neff.h"
 #include "plugin.h"
 #include "program_signature.h"
@@ -92,8 +93,7 @@ NRT_STATUS Compile(std::string_view text, const char* metadata, int optimize_lev
   }
 
   auto start = std::chrono::steady_clock::now();
-  pjrt::LoadedExecutable* executable =
-      plugin->Compile(content.program, ChoicesFor(content.program, signature, optimize_level));
+  pjrt::LoadedExecutable* executable = CompileProgram(*plugin, content.program, signature, optimize_level);
   if (executable == nullptr) return NRT_FAILURE;
   std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
   bool serialized = !plugin->CanSerialize() || plugin->Serialize(executable, &content.executable);

@@ -87,8 +87,15 @@ class Launch {
       }
       if (NRT_STATUS status = CheckCore(*tensor, "input", i)) return status;
       Model::Operand& operand = model_.operands[i];
+      const PackedParameters::Place place = model_.kernel ? PackedParameters::Place() : model_.packed.places[i];
+      if (place.vector >= 0) {
+        char* data = model_.vectors[static_cast<size_t>(place.vector)]->data() + place.offset;
+        if (!tensor->buffer->Read(tensor->offset, type.bytes, data)) return NRT_RESOURCE;
+        core_.counters.bytes_copied.AddExclusive(type.bytes);
+        continue;
+      }
       if (type.bytes == 0) {
-        if (!BindNothing(&operand, i)) return NRT_FAILURE;
+        if (!BindNothing(&operand, place.argument)) return NRT_FAILURE;
         continue;
       }
       Storage* storage = tensor->buffer->ForRead(tensor->offset + type.bytes);
@@ -99,11 +106,12 @@ class Launch {
         operand.data = storage->data() + tensor->offset;
         if (tensor->offset == 0 && storage->bytes == type.bytes) operand.donor = tensor->buffer;
       } else if (tensor->offset == 0 && storage->bytes == type.bytes) {
-        model_.arguments[i] = storage->handle;
+        model_.arguments[place.argument] = storage->handle;
         operand.donor = tensor->buffer;
       } else if (tensor->offset % kAlignment == 0) {
-        if ((model_.arguments[i] = storage->View(tensor->offset, type.bytes)) == nullptr) return NRT_FAILURE;
-      } else if (!BindCopy(&operand, i, storage->data() + tensor->offset, type.bytes)) {
+        if ((model_.arguments[place.argument] = storage->View(tensor->offset, type.bytes)) == nullptr)
+          return NRT_FAILURE;
+      } else if (!BindCopy(&operand, place.argument, storage->data() + tensor->offset, type.bytes)) {
         return NRT_RESOURCE;
       }
     }
@@ -111,14 +119,14 @@ class Launch {
   }
 
   // An operand without elements has no memory to share.
-  bool BindNothing(Model::Operand* operand, size_t index) {
+  bool BindNothing(Model::Operand* operand, size_t argument) {
     static char nothing[kAlignment];
     operand->temporary = plugin_.CanAllocate() ? plugin_.Allocate(0) : plugin_.View(nothing, 0);
-    return (model_.arguments[index] = operand->temporary) != nullptr;
+    return (model_.arguments[argument] = operand->temporary) != nullptr;
   }
 
   // XLA's code relies on aligned operands.
-  bool BindCopy(Model::Operand* operand, size_t index, const char* data, size_t bytes) {
+  bool BindCopy(Model::Operand* operand, size_t argument, const char* data, size_t bytes) {
     Storage* copy = Storage::Allocate(&core_, bytes);
     if (copy == nullptr) return false;
     memcpy(copy->data(), data, bytes);
@@ -127,7 +135,7 @@ class Launch {
     operand->storage->Release();
     operand->storage = copy;
     ++copy->uses;
-    model_.arguments[index] = copy->handle;
+    model_.arguments[argument] = copy->handle;
     return true;
   }
 
@@ -144,9 +152,13 @@ class Launch {
           IsExclusive(operand.storage, 2) && !operand.donor->pinned) {
         operand.donated = true;
       } else {
-        model_.non_donatable.push_back(static_cast<int64_t>(i));
+        KeepFromDonation(i);
       }
     }
+  }
+
+  void KeepFromDonation(size_t parameter) {
+    if (!model_.kernel) model_.non_donatable.push_back(static_cast<int64_t>(model_.packed.places[parameter].argument));
   }
 
   // Nothing but the buffer and this launch refers to the memory, and only one operand uses it.
@@ -181,13 +193,13 @@ class Launch {
         ++storage->uses;
       }
       operand.storage = storage;
-      model_.arguments[i] = storage->handle;
+      if (!model_.kernel) model_.arguments[model_.packed.places[i].argument] = storage->handle;
       operand.data = storage->data();
       if (storage->donatable() || model_.kernel) {
         operand.donated = true;
         if (warm) core_.counters.scratch_reuses.AddExclusive(1);
       } else {
-        model_.non_donatable.push_back(static_cast<int64_t>(i));
+        KeepFromDonation(i);
       }
     }
     return NRT_SUCCESS;

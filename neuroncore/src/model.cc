@@ -57,10 +57,18 @@ nrt_dtype_t DtypeOf(pjrt::Type type) {
   }
 }
 
-void PrepareLaunches(Model* model) {
+bool PrepareLaunches(std::string_view program, Model* model) {
   const ProgramSignature& signature = model->signature;
+  if (!model->kernel) model->packed = PackParameters(program, signature);
+  model->arguments.resize(model->packed.num_arguments);
+  for (const PackedParameters::Vector& vector : model->packed.vectors) {
+    Storage* storage = Storage::Allocate(model->core, vector.bytes);
+    if (storage == nullptr || storage->data() == nullptr) return false;
+    memset(storage->data(), 0, vector.bytes);
+    model->arguments[model->vectors.size()] = storage->handle;
+    model->vectors.push_back(storage);
+  }
   model->operands.resize(signature.parameters.size());
-  model->arguments.resize(signature.parameters.size());
   model->non_donatable.reserve(signature.parameters.size());
   model->output_tensors.resize(signature.results.size());
   model->results.resize(signature.results.size());
@@ -69,6 +77,12 @@ void PrepareLaunches(Model* model) {
     int output = signature.parameters[i].aliased_output;
     if (output >= 0) model->donor_of_output[static_cast<size_t>(output)] = static_cast<int>(i);
   }
+  return true;
+}
+
+void Destroy(const Model& model) {
+  if (model.executable != nullptr) model.core->plugin->Destroy(model.executable);
+  for (Storage* vector : model.vectors) vector->Release();
 }
 
 neuroncore_buffer_t BufferOf(const TensorType& type) {
@@ -130,12 +144,14 @@ NRT_STATUS Load(const char* function, const void* neff, size_t size, int32_t vnc
   if (!loaded.kernel) {
     // A plugin that cannot serialize leaves the program text only.
     loaded.executable = view.executable.empty()
-                            ? plugin.Compile(std::string(view.program),
-                                             ChoicesFor(view.program, loaded.signature, /*optimize_level=*/1))
+                            ? CompileProgram(plugin, std::string(view.program), loaded.signature, /*optimize_level=*/1)
                             : plugin.Deserialize(view.executable.data(), view.executable.size());
     if (loaded.executable == nullptr) return NRT_FAILURE;
   }
-  PrepareLaunches(&loaded);
+  if (!PrepareLaunches(view.program, &loaded)) {
+    Destroy(loaded);
+    return NRT_RESOURCE;
+  }
   Model* model = Models().New();
   *model = std::move(loaded);
   model->magic = kModelMagic;
@@ -156,6 +172,12 @@ void Describe(nrt_tensor_info_t* info, const char* prefix, size_t index, nrt_ten
 }
 
 }  // namespace
+
+pjrt::LoadedExecutable* CompileProgram(const Plugin& plugin, const std::string& program,
+                                       const ProgramSignature& signature, int optimize_level) {
+  return plugin.Compile(PackedProgram(program, signature, PackParameters(program, signature)),
+                        ChoicesFor(program, signature, optimize_level));
+}
 
 Model* GetModel(const char* function, const void* handle) {
   auto* model = static_cast<Model*>(const_cast<void*>(handle));
@@ -190,7 +212,7 @@ NEURONCORE_EXPORT NRT_STATUS nrt_unload(nrt_model_t* handle) {
     {
       std::lock_guard idle(model->core->execution);
       model->magic = 0;
-      if (model->executable != nullptr) model->core->plugin->Destroy(model->executable);
+      Destroy(*model);
     }
     Models().Free(model);
     return NRT_SUCCESS;

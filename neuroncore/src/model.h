@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <neuroncore/neuroncore.h>
 
 #include "core.h"
 #include "kernel_program.h"
+#include "packed_parameters.h"
 #include "pjrt_api.h"
 #include "program_signature.h"
 #include "tensor.h"
@@ -32,6 +34,8 @@ struct Model {
     neuroncore_buffer_t result = {};
   };
   std::optional<KernelCall> kernel;
+  PackedParameters packed;
+  std::vector<Storage*> vectors;  // of packed parameters
 
   // Per launch; guarded by core->execution. Sized once, so that a launch allocates nothing.
   struct Operand {
@@ -41,13 +45,17 @@ struct Model {
     char* data = nullptr;               // of a kernel's operand
     pjrt::Buffer* temporary = nullptr;  // to destroy afterwards
   };
-  std::vector<Operand> operands;        // by parameter
-  std::vector<Tensor*> output_tensors;  // by result
-  std::vector<int> donor_of_output;     // parameter that aliases the result, or -1
-  std::vector<pjrt::Buffer*> arguments;
+  std::vector<Operand> operands;         // by parameter
+  std::vector<Tensor*> output_tensors;   // by result
+  std::vector<int> donor_of_output;      // parameter that aliases the result, or -1
+  std::vector<pjrt::Buffer*> arguments;  // of the executable, the vectors first
   std::vector<pjrt::Buffer*> results;
   std::vector<int64_t> non_donatable;
 };
+
+// The executable of a program, with its small parameters packed. Null after Fail().
+pjrt::LoadedExecutable* CompileProgram(const Plugin& plugin, const std::string& program,
+                                       const ProgramSignature& signature, int optimize_level);
 
 // The live model behind a handle, or null after Fail().
 Model* GetModel(const char* function, const void* handle);

@@ -83,13 +83,16 @@ bool ParseSignature(std::string_view program, ProgramSignature* signature) {
   cursor.SkipSpace();
   while (cursor.peek() != ')') {
     if (!signature->parameters.empty() && !cursor.Take(",")) return Malformed(cursor);
-    if (!cursor.Take("%")) return Malformed(cursor);
+    cursor.SkipSpace();
     Parameter parameter;
+    parameter.begin = cursor.position();
+    if (!cursor.Take("%")) return Malformed(cursor);
     parameter.name = cursor.TakeWord();
     parameter.scratch = parameter.name.starts_with(kScratchPrefix);
     if (!cursor.Take(":")) return Malformed(cursor);
     if (!ParseType(&cursor, &parameter.type)) return false;
     if (!SkipDecorations(&cursor, &parameter.aliased_output)) return Malformed(cursor);
+    parameter.end = cursor.position();
     if (!parameter.scratch) ++signature->num_inputs;
     signature->parameters.push_back(std::move(parameter));
     cursor.SkipSpace();

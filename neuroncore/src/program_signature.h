@@ -23,8 +23,9 @@ struct TensorType {
 struct Parameter {
   std::string name;
   TensorType type;
-  int aliased_output = -1;  // tf.aliasing_output
-  bool scratch = false;     // added by us: carries memory for that output, no value
+  int aliased_output = -1;    // tf.aliasing_output
+  bool scratch = false;       // added by us: carries memory for that output, no value
+  size_t begin = 0, end = 0;  // of its text, attributes included
 };
 
 struct ProgramSignature {

@@ -82,6 +82,21 @@ Storage* Buffer::Grow(size_t bytes, size_t offset, size_t written) {
   return storage = grown;
 }
 
+bool Buffer::Read(size_t offset, size_t bytes, char* to) {
+  {
+    Locked locked(lock);
+    if (storage != nullptr && storage->bytes >= offset + bytes) {
+      memcpy(to, storage->data() + offset, bytes);
+      return true;
+    }
+  }
+  Storage* grown = ForRead(offset + bytes);
+  if (grown == nullptr) return false;
+  memcpy(to, grown->data() + offset, bytes);
+  grown->Release();
+  return true;
+}
+
 Storage* Buffer::ForRead(size_t end) {
   Locked locked(lock);
   // A first use decides the length: programs take a storage of exactly their operand's size as it is, and need a view

@@ -28,6 +28,9 @@ struct Buffer {
   void Reference() { references.fetch_add(1, std::memory_order_relaxed); }
   void Release();
 
+  // Copies the content at `offset` to `to`. False after Fail().
+  bool Read(size_t offset, size_t bytes, char* to);
+
   // All of the following return a reference to release, or null after Fail().
 
   // The storage, with at least `end` bytes that are defined.

@@ -376,4 +376,52 @@ TEST(graph_level_gives_the_same_result) {
   }
 }
 
+// (f32[4] a, b, c, d; i64 e, f, g, h; large i; f32[4] j) -> a + b * c + d + e + f + g + h + i[:4] + j, written to j
+std::string ManyParameters(const std::string& large) {
+  const std::string v = "tensor<4xf32>", n = "tensor<i64>";
+  std::string list, body;
+  for (const char* name : {"a", "b", "c", "d"}) list += std::string("%") + name + ": " + v + ", ";
+  for (const char* name : {"e", "f", "g", "h"}) {
+    list += std::string("%") + name + ": " + n + ", ";
+    body += std::string("    %") + name + "0 = stablehlo.convert %" + name + " : (" + n + ") -> tensor<f32>\n    %" +
+            name + "1 = stablehlo.broadcast_in_dim %" + name + "0, dims = [] : (tensor<f32>) -> " + v + "\n";
+  }
+  list += "%i: " + large + ", %j: " + v + kAlias;
+  body += "    %bc = stablehlo.multiply %b, %c : " + v + "\n    %i1 = stablehlo.slice %i [0:4] : (" + large + ") -> " +
+          v + "\n    %s0 = stablehlo.add %a, %bc : " + v + "\n";
+  int sum = 0;
+  for (const char* name : {"d", "e1", "f1", "g1", "h1", "i1", "j"}) {
+    const std::string before = std::to_string(sum), after = std::to_string(++sum);
+    body += "    %s" + after + " = stablehlo.add %s" + before + ", %" + name + " : " + v + "\n";
+  }
+  return programs::Module("(" + list + ") -> " + v, body + "    return %s7 : " + v + "\n");
+}
+
+TEST(many_small_operands) {
+  Model model(ManyParameters(kLargeType));
+  Tensor parent(Floats{0, 1, 2, 3, 4, 5, 6, 7});
+  Tensor a(Filled(4, 1)), b(parent, 4, 16), never_written(16), d(Filled(4, 1000)), j(Filled(4, 0.5));
+  Tensor large(Filled(kLarge, 10000));
+  std::vector<Tensor> numbers;
+  for (int64_t n = 0; n < 4; ++n) numbers.emplace_back(std::vector<int64_t>{n});
+  const std::vector<const Tensor*> inputs{&a,          &b,          &a,          &d,     &numbers[0],
+                                          &numbers[1], &numbers[2], &numbers[3], &large, &j};
+  auto before = Statistics();
+  model.Run(inputs, {&j});
+  CHECK(j.Floats() == (Floats{11008.5, 11009.5, 11010.5, 11011.5}));  // 1 + [1, 2, 3, 4] * 1 + 1000 + 6 + 10000 + 0.5
+  CHECK_EQ(Statistics().donations - before.donations, 1u);
+  // The copies of one launch are not those of the next.
+  numbers[3].Write(std::vector<int64_t>{-3});
+  a.Write(Filled(4, 0));
+  model.Run(inputs, {&j});
+  CHECK(j.Floats() == (Floats{22008.5, 22009.5, 22010.5, 22011.5}));  // + 1000 + 0 + 10000
+  // Operands that are one tensor, and one that was never written.
+  model.Run({&never_written, &a, &a, &never_written, &numbers[0], &numbers[0], &numbers[0], &numbers[0], &large, &j},
+            {&j});
+  CHECK(j.Floats() == (Floats{32008.5, 32009.5, 32010.5, 32011.5}));
+  Tensor small(8);
+  FAILS(model.TryRun({&small, &a, &a, &d, &numbers[0], &numbers[0], &numbers[0], &numbers[0], &large, &j}, {&j}),
+        NRT_EXEC_BAD_INPUT);
+}
+
 int main() { return RunOnDevice(); }

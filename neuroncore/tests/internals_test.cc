@@ -7,6 +7,7 @@
 #include "../src/compile_options.h"
 #include "../src/errors.h"
 #include "../src/json.h"
+#include "../src/packed_parameters.h"
 #include "../src/program_signature.h"
 #include "../src/program_work.h"
 #include "../src/sha256.h"
@@ -82,6 +83,43 @@ TEST(an_option_that_the_plugin_lacks_is_taken_back) {
   CHECK(!choices.TakeBack("No such compile option: 'xla_cpu_use_fusion_emitters'"));
   CHECK(choices.TakeBack("No such compile option: 'xla_disable_hlo_passes'"));
   CHECK(CompileOptions(choices).find("cpu-parallel-task-assigner") == std::string::npos);
+}
+
+TEST(small_parameters_of_a_type_are_packed) {
+  const std::string text =
+      "module {\n  func.func @main(%a: tensor<f32> {x = 1 : i32}, %b: tensor<2000xf32>, %c: tensor<2x3xf32>, "
+      "%d: tensor<i64>, %e: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %f: tensor<5xf32>, %g: tensor<0xf32>, "
+      "%h: tensor<17xf32>) -> (tensor<4xf32> {y = \"{\"}) attributes {z = 1 : i32} {\n    return %e\n  }\n}\n";
+  const ProgramSignature signature = Parse(text);
+  const PackedParameters packed = PackParameters(text, signature);
+  CHECK_EQ(packed.vectors.size(), 1u);
+  CHECK_EQ(packed.vectors[0].bytes, 5 * 64u);
+  const auto offset = [&](size_t i) {
+    return packed.places[i].vector == 0 ? static_cast<int>(packed.places[i].offset) : -1;
+  };
+  const std::vector<int> offsets{offset(0), offset(1), offset(2), offset(3),
+                                 offset(4), offset(5), offset(6), offset(7)};
+  CHECK(offsets == (std::vector<int>{0, -1, 64, -1, -1, 128, -1, 192}));
+  CHECK_EQ(packed.num_arguments, 5u);  // the vector, b, d, e, g
+  const ProgramSignature changed = Parse(PackedProgram(text, signature, packed));
+  CHECK_EQ(changed.parameters.size(), packed.num_arguments);
+  CHECK_EQ(changed.parameters[0].type.text, "tensor<80xf32>");
+  CHECK_EQ(changed.parameters[packed.places[1].argument].name, "b");
+  CHECK_EQ(changed.parameters[packed.places[3].argument].name, "d");
+  CHECK_EQ(changed.parameters[packed.places[4].argument].aliased_output, 0);
+  CHECK_EQ(changed.results.size(), 1u);
+  CHECK(PackedProgram(text, signature, packed).find("%c = \"stablehlo.reshape\"(%neuroncore_slice2)") !=
+        std::string::npos);
+}
+
+TEST(few_small_parameters_stay_as_they_are) {
+  const std::string text =
+      "module {\n  func.func @main(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<f32>, %d: tensor<i64>) -> tensor<f32> "
+      "{\n    return %a\n  }\n}\n";
+  const ProgramSignature signature = Parse(text);
+  const PackedParameters packed = PackParameters(text, signature);
+  CHECK_EQ(packed.num_arguments, 4u);
+  CHECK_EQ(PackedProgram(text, signature, packed), text);
 }
 
 TEST(a_plain_signature) {
