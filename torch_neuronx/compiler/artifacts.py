@@ -38,12 +38,24 @@ def save(
         write_atomically(
             os.path.join(directory, "description.json"), json.dumps(description, indent=2, default=str).encode()
         )
-        for file, content in (files or {}).items():
-            write_atomically(os.path.join(directory, file), content)
+        _write(directory, files or {})
         return path
     except (OSError, UntrustedError) as failure:
         _log.warning("the program %s could not be saved: %s", name, failure)
         return None
+
+
+def add(program_path: str, files: Mapping[str, bytes]) -> None:
+    """Saves further files beside a program that `save` has saved."""
+    try:
+        _write(os.path.dirname(program_path), files)
+    except OSError as failure:
+        _log.warning("%s could not be saved beside %s: %s", ", ".join(files), program_path, failure)
+
+
+def _write(directory: str, files: Mapping[str, bytes]) -> None:
+    for file, content in files.items():
+        write_atomically(os.path.join(directory, file), content)
 
 
 def _file_name(text: str) -> str:

@@ -238,7 +238,7 @@ class CompiledGraph:
             "operators": _operators(self.gm.graph),
             "arguments": [[name, _describe(layout)] for name, layout in zip(names, layouts, strict=True)],
         }
-        readable = self.gm.print_readable(print_output=False, include_stride=True) if keep else ""
+        readable = self._readable() if keep else ""
         program, increment = lower_to_program(
             self.gm, self._outline, layouts, self._held, self._held_names, metadata, undefined
         )
@@ -294,12 +294,18 @@ class CompiledGraph:
 
     def _compile_failed(self, error: CompilationError | LoweringError) -> None:
         """Raises it, unless the graph may run eagerly. A failure is not kept: the next call tries again."""
+        if isinstance(error, CompilationError) and error.program_path is not None:
+            artifacts.add(error.program_path, {"graph.txt": self._readable().encode()})
         if not environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
             self._run_eagerly_because(error)
         elif isinstance(error, CompilationError):
             raise NEFFCompilationError(str(error), error.reason, error.program_path) from error
         else:
             raise error
+
+    def _readable(self) -> str:
+        """The FX graph, for people."""
+        return self.gm.print_readable(print_output=False, include_stride=True)
 
     def _run_eagerly_because(self, error: Exception) -> None:
         _log.warning("%s did not compile and runs operator by operator: %s", self.name, error)
