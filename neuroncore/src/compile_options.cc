@@ -18,9 +18,11 @@ constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
 constexpr int kStringField = 1;
 constexpr int kBoolField = 2;
+constexpr int kIntegerField = 3;
 
 constexpr std::string_view kFusionEmitters = "xla_cpu_use_fusion_emitters";
 constexpr std::string_view kDisabledPasses = "xla_disable_hlo_passes";
+constexpr std::string_view kVectorWidth = "xla_cpu_prefer_vector_width";
 
 // Below this, a second thread has nothing to win: some thirty microseconds of one.
 constexpr double kSingleThreadWork = 1 << 20;
@@ -73,7 +75,8 @@ bool CompileChoices::TakeBack(const std::string& error) {
     *choice = false;
     return true;
   };
-  return take_back(&older_emitters, kFusionEmitters) || take_back(&single_thread, kDisabledPasses);
+  return take_back(&older_emitters, kFusionEmitters) || take_back(&single_thread, kDisabledPasses) ||
+         take_back(&wide_vectors, kVectorWidth);
 }
 
 std::string CompileOptions(const CompileChoices& choices) {
@@ -90,13 +93,18 @@ std::string CompileOptions(const CompileChoices& choices) {
     AppendBytes(&passes, kStringField, "cpu-parallel-task-assigner");
     AppendOverride(&options, kDisabledPasses, std::string_view(passes));
   }
+  if (choices.wide_vectors) {
+    std::string width;
+    AppendNumber(&width, kIntegerField, 512);
+    AppendOverride(&options, kVectorWidth, std::string_view(width));
+  }
   return options;
 }
 
 CompileChoices ChoicesFor(std::string_view program, const ProgramSignature& signature, int optimize_level) {
   CompileChoices choices;
   choices.older_emitters = optimize_level == 0 && IsElementwise(program);
-  choices.single_thread = ProgramWork(program, signature) < kSingleThreadWork;
+  choices.single_thread = choices.wide_vectors = ProgramWork(program, signature) < kSingleThreadWork;
   return choices;
 }
 

@@ -18,6 +18,8 @@ struct CompileChoices {
   // No loop is divided among threads. XLA takes a chain of sixty additions of 16 kB for 400 us of work, where it is 7;
   // meeting a second thread costs 20.
   bool single_thread = false;
+  // The processor's widest vectors, as PyTorch's own kernels use them, where XLA stops at 256 bits.
+  bool wide_vectors = false;
 
   // Takes back the one that `error` refuses. False if it refuses none.
   bool TakeBack(const std::string& error);

@@ -216,13 +216,15 @@ std::string Plugin::TakeError(pjrt::Error* error, int* code) const {
 }
 
 pjrt::LoadedExecutable* Plugin::Compile(const std::string& program, const CompileChoices& wanted) const {
-  CompileChoices choices{wanted.older_emitters && has_older_emitters_, wanted.single_thread && has_pass_switches_};
+  CompileChoices choices{wanted.older_emitters && has_older_emitters_, wanted.single_thread && has_pass_switches_,
+                         wanted.wide_vectors && has_vector_width_};
   std::string error;
   do {
     pjrt::LoadedExecutable* executable = CompileWith(program, CompileOptions(choices), &error);
     if (executable != nullptr) {
       if (wanted.older_emitters && !choices.older_emitters) has_older_emitters_ = false;
       if (wanted.single_thread && !choices.single_thread) has_pass_switches_ = false;
+      if (wanted.wide_vectors && !choices.wide_vectors) has_vector_width_ = false;
       return executable;
     }
   } while (choices.TakeBack(error));

@@ -68,6 +68,7 @@ class Plugin {
   // Cleared by the first compile that finds the plugin without the option.
   mutable std::atomic<bool> has_older_emitters_{true};
   mutable std::atomic<bool> has_pass_switches_{true};
+  mutable std::atomic<bool> has_vector_width_{true};
   std::string path_;
   std::string fingerprint_;
   std::string description_;

@@ -74,7 +74,7 @@ TEST(small_programs_are_compiled_for_one_thread) {
 }
 
 TEST(an_option_that_the_plugin_lacks_is_taken_back) {
-  CompileChoices choices{true, true};
+  CompileChoices choices{true, true, true};
   const std::string all = CompileOptions(choices);
   CHECK(all.find("cpu-parallel-task-assigner") != std::string::npos);
   CHECK(!choices.TakeBack("out of memory"));
@@ -83,6 +83,8 @@ TEST(an_option_that_the_plugin_lacks_is_taken_back) {
   CHECK(!choices.TakeBack("No such compile option: 'xla_cpu_use_fusion_emitters'"));
   CHECK(choices.TakeBack("No such compile option: 'xla_disable_hlo_passes'"));
   CHECK(CompileOptions(choices).find("cpu-parallel-task-assigner") == std::string::npos);
+  CHECK(choices.TakeBack("No such compile option: 'xla_cpu_prefer_vector_width'"));
+  CHECK_EQ(CompileOptions(choices), CompileOptions(CompileChoices()));
 }
 
 TEST(small_parameters_of_a_type_are_packed) {
