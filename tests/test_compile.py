@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -163,6 +164,31 @@ def test_inputs_that_alias_each_other():
     expected = function(x[:4], x[2:])
     assert_close(compiled(function)(a[:4], a[2:]).cpu(), expected)
     assert_close(a.cpu(), x)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_calls_in_close_succession(threads):
+    """The worker takes them while it is awake; operators and reads between them see what they have done."""
+    function = compiled(lambda x, y: x * 0.5 + y)
+    counters = [torch.zeros(7, device="neuron") for _ in range(threads)]
+    one = torch.ones(7, device="neuron")
+    function(one, one)
+
+    def run(index):
+        expected = torch.zeros(7)
+        with torch.no_grad():
+            for step in range(300):
+                counters[index] = function(counters[index], one)
+                expected = expected * 0.5 + 1
+                if step % 50 == 10:
+                    counters[index].add_(3)
+                    expected.add_(3)
+                    assert_close(counters[index].cpu(), expected)
+        return expected
+
+    with ThreadPoolExecutor(threads) as pool:
+        expected = list(pool.map(run, range(threads)))
+    assert_close(torch.stack(counters).cpu(), torch.stack(expected))
 
 
 def test_many_small_inputs():

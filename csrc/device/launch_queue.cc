@@ -9,6 +9,7 @@
 #include "../eager/program.h"
 #include "../eager/python_values.h"
 #include "../kernels/kernels.h"
+#include "../nrt/environment.h"
 #include "../nrt/gil.h"
 #include "../nrt/runtime.h"
 
@@ -20,6 +21,9 @@ namespace {
 constexpr double kHandOverThresholdUs = 60;
 constexpr uint64_t kHandOverThresholdLaunches = 64;
 constexpr int kSpins = 2000;
+// Calls of compiled graphs that are no further apart, so many in a row, are worth a thread that spins between them.
+constexpr int64_t kCloseNs = 100'000;
+constexpr int kCloseOffers = 8;
 
 constexpr size_t kMaxDevices = 128;
 std::array<std::atomic<LaunchQueue*>, kMaxDevices> queues{};
@@ -40,6 +44,8 @@ void pause() {
   asm volatile("yield");
 #endif
 }
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // Raises torch_neuronx.dynamo.errors.NEFFExecutionError, a RuntimeError.
 void raise_graph_error(const std::string& message) {
@@ -97,12 +103,29 @@ uint64_t LaunchQueue::publish(double estimated_us) {
 }
 
 void LaunchQueue::request(uint64_t sequence) {
-  requested_.store(sequence, std::memory_order_seq_cst);
+  // Requests of several threads come in any order.
+  uint64_t before = requested_.load(std::memory_order_relaxed);
+  while (before < sequence && !requested_.compare_exchange_weak(before, sequence, std::memory_order_seq_cst)) {
+  }
   std::call_once(started_, [this] { std::thread([this] { work(); }).detach(); });
   // Read after the store: the worker reads them the other way round before it sleeps.
   if (!sleeping_.load(std::memory_order_seq_cst)) return;
   wakeups_.fetch_add(1, std::memory_order_seq_cst);
   wakeups_.notify_one();
+}
+
+void LaunchQueue::offer(uint64_t sequence) {
+  if (!environment::has_spare_processor()) return;
+  const int64_t now = now_ns();
+  const bool close = now - last_offer_ns_.exchange(now, std::memory_order_relaxed) < kCloseNs;
+  const int row = close ? close_offers_.fetch_add(1, std::memory_order_relaxed) : 0;
+  if (!close) close_offers_.store(0, std::memory_order_relaxed);
+  if (row >= kCloseOffers || !sleeping_.load(std::memory_order_relaxed)) request(sequence);
+}
+
+bool LaunchQueue::lingers() const {
+  return close_offers_.load(std::memory_order_relaxed) >= kCloseOffers &&
+         now_ns() - last_offer_ns_.load(std::memory_order_relaxed) < kCloseNs;
 }
 
 uint64_t LaunchQueue::enqueue_task(double estimated_us, std::function<void()> task) {
@@ -210,11 +233,12 @@ void LaunchQueue::execute(Launch& launch) {
 
 void LaunchQueue::work() {
   is_worker = true;
+  sleeping_.store(false, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t ticket = wakeups_.load(std::memory_order_seq_cst);
     run_until(enqueued_.load(std::memory_order_seq_cst));
     bool more = false;
-    for (int spin = 0; spin < kSpins && !more; ++spin) {
+    for (int spin = 0; !more && (spin < kSpins || lingers()); ++spin) {
       pause();
       more = requested_.load(std::memory_order_relaxed) > completed_.load(std::memory_order_relaxed);
     }

@@ -87,6 +87,10 @@ class LaunchQueue {
   // Appends a task that runs in order on whichever thread drives the core.
   uint64_t enqueue_task(double estimated_us, std::function<void()> task);
 
+  // For what a compiled graph has enqueued: its caller has work of its own, a few ten microseconds of Python, before it
+  // can wait. The worker takes it at once if it is awake, and is kept awake while such calls follow each other closely.
+  void offer(uint64_t sequence);
+
   // Runs everything before, then `task`, on the calling thread, then raises what earlier work has
   // reported. For reads and writes that the caller must see done.
   void run(const std::function<void()>& task);
@@ -120,6 +124,7 @@ class LaunchQueue {
   void work();
 
   void request(uint64_t sequence);
+  bool lingers() const;
 
   static constexpr uint64_t kSlots = 1024;
 
@@ -132,7 +137,9 @@ class LaunchQueue {
   std::atomic<uint64_t> requested_{0};  // what the worker is to run; the rest waits for company or for a caller
   double pending_us_ = 0;               // of what is enqueued since the worker was last woken; producers' lock
   std::atomic<uint32_t> wakeups_{0};
-  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> sleeping_{true};
+  std::atomic<int64_t> last_offer_ns_{0};
+  std::atomic<int> close_offers_{0};  // in a row
   std::atomic<uint32_t> waiters_{0};
   std::mutex waiters_mutex_;
   std::condition_variable waiters_condition_;

@@ -186,12 +186,14 @@ std::vector<at::Tensor> Graph::launch(const GraphProgram& program, Tensors tenso
     }
     LaunchQueue& queue = LaunchQueue::of(device);
     const CallSite site = current_call_site();
-    queue.enqueue(program.is_awaited ? kAwaitedUs : program.program->estimated_us(), [&](Launch& slot) {
-      slot.program = program.program;
-      slot.inputs = std::move(operands);
-      slot.outputs = std::move(outputs);
-      slot.site = site;
-    });
+    const uint64_t sequence =
+        queue.enqueue(program.is_awaited ? kAwaitedUs : program.program->estimated_us(), [&](Launch& slot) {
+          slot.program = program.program;
+          slot.inputs = std::move(operands);
+          slot.outputs = std::move(outputs);
+          slot.site = site;
+        });
+    queue.offer(sequence);
     if (environment::launch_blocking()) queue.synchronize();
   }
   std::vector<at::Tensor> returned(program.returns.size());

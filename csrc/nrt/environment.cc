@@ -32,6 +32,13 @@ bool flag(const char* name) {
   return value && *value != "0" && *value != "false" && *value != "off";
 }
 
+// That this process may run on.
+int processors() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed)
+                                                              : static_cast<int>(std::thread::hardware_concurrency());
+}
+
 }  // namespace
 
 RuntimeChoice runtime() {
@@ -54,13 +61,14 @@ int local_world_size() { return number("LOCAL_WORLD_SIZE", 1); }
 
 int share_processors() {
   if (local_world_size() <= 1) return 0;
-  cpu_set_t allowed;
-  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
-                             ? CPU_COUNT(&allowed)
-                             : static_cast<int>(std::thread::hardware_concurrency());
-  const int share = std::max(1, processors / local_world_size());
+  const int share = std::max(1, processors() / local_world_size());
   setenv("NPROC", std::to_string(share).c_str(), /*overwrite=*/0);
   return share;
+}
+
+bool has_spare_processor() {
+  static const bool value = processors() >= 2 * std::max(1, local_world_size());
+  return value;
 }
 
 bool launch_blocking() {

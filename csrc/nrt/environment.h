@@ -29,6 +29,8 @@ int local_world_size();
 // Under a launcher: how many threads each process of this machine should run, and NPROC, which XLA
 // takes for that number, set accordingly unless the user has. 0 without a launcher.
 int share_processors();
+// Each process of this machine can keep a second thread busy.
+bool has_spare_processor();
 // OMP_NUM_THREADS is set.
 bool threads_given();
 // NEURON_LAUNCH_BLOCKING: wait after every launch.
