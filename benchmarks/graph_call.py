@@ -3,7 +3,10 @@
 
 us_per_call         our part of a call: from the list of inputs to the list of results of a graph of one addition,
                     the device's work included, behind the guards of Dynamo and the wrappers of AOTAutograd
-us_per_input        what one more input adds to that
+us_per_input        what one more input of four numbers adds to that
+us_per_large_input  what one adds that is too large (20 kB) to be passed together with others; not its work: four
+                    numbers of it are read
+device_us_per_large_input  how much of that the device takes: on the software NeuronCore, PJRT's execute alone
 us_64_ops           a whole call of 64 small operators in a chain (64 x 64, f32), compiled, until the result is there
 inductor_us_64_ops  the same function by Inductor on the CPU
 """
@@ -66,11 +69,32 @@ def total(*tensors: torch.Tensor) -> tuple[torch.Tensor]:
     return (result,)
 
 
+def total_of_heads(*tensors: torch.Tensor) -> tuple[torch.Tensor]:
+    return total(*(tensor[:4] for tensor in tensors))
+
+
+def device_us(call: Callable[[], Any]) -> float:
+    """Microseconds of device time a call."""
+    begin, end = (torch.neuron.Event(enable_timing=True) for _ in range(2))  # type: ignore[attr-defined]
+    begin.record()
+    for _ in range(CALLS):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / CALLS * 1e3
+
+
 def main() -> None:
     device = torch.device("neuron")
     # Four numbers each, so that the sum itself costs next to nothing.
     tensors = [torch.ones(4, device=device) for _ in range(INPUTS)]
-    calls = {"one": graph_of(total, tensors[:1]), "many": graph_of(total, tensors)}
+    large = [torch.ones(5000, device=device) for _ in range(INPUTS)]
+    calls = {
+        "one": graph_of(total, tensors[:1]),
+        "many": graph_of(total, tensors),
+        "one large": graph_of(total_of_heads, large[:1]),
+        "many large": graph_of(total_of_heads, large),
+    }
     neuron = torch.compile(chain, backend="neuron", fullgraph=True, dynamic=False)
     inductor = torch.compile(chain, backend="inductor", fullgraph=True, dynamic=False)
     on_cpu = [torch.rand(64, 64) for _ in range(3)]
@@ -83,15 +107,21 @@ def main() -> None:
         times = interleaved(
             ROUNDS,
             {
-                "one": lambda: us(calls["one"], wait),
-                "many": lambda: us(calls["many"], wait),
+                **{name: lambda call=call: us(call, wait) for name, call in calls.items()},
+                **{f"device, {name}": lambda call=call: device_us(call) for name, call in calls.items()},
                 "neuron": lambda: us_waiting(lambda: neuron(*on_device), wait),
                 "inductor": lambda: us(lambda: inductor(*on_cpu)),
             },
         )
+
+    def per_input(kind: str) -> float:
+        return (times[kind.replace("*", "many")] - times[kind.replace("*", "one")]) / (INPUTS - 1)
+
     result = {
         "us_per_call": times["one"],
-        "us_per_input": (times["many"] - times["one"]) / (INPUTS - 1),
+        "us_per_input": per_input("*"),
+        "us_per_large_input": per_input("* large"),
+        "device_us_per_large_input": per_input("device, * large"),
         "us_64_ops": times["neuron"],
         "inductor_us_64_ops": times["inductor"],
     }
