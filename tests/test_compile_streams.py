@@ -52,17 +52,42 @@ def test_the_host_waits_for_a_stream():
     assert_close(actual.cpu(), (weight.cpu() @ weight.cpu()).relu(), rtol=1e-4, atol=1e-3)
 
 
-def test_stream_contexts_of_the_device_module():
-    """They break the graph; the result is the same."""
+def test_stream_functions_of_the_device_module():
+    """They are traced like those of torch.accelerator."""
     stream = torch.neuron.Stream()
+    event = torch.neuron.Event()
 
     def function(x):
         stream.synchronize()
         with torch.neuron.stream(stream):
             y = x * 2
-        torch.neuron.current_stream().wait_stream(stream)
+            event.record(torch.neuron.current_stream())
+        with torch.neuron.stream(None):
+            torch.neuron.current_stream(x.device).wait_stream(stream)
+        torch.neuron.current_stream(device=0).wait_event(event)
         return y + 1
 
     x = torch.randn(4)
-    actual = torch.compile(function, backend="neuron", dynamic=False)(x.to("neuron"))
-    assert_close(actual.cpu(), x * 2 + 1)
+    compiled = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)
+    for _ in range(2):
+        assert_close(compiled(x.to("neuron")).cpu(), x * 2 + 1)
+    event.synchronize()
+    assert torch.neuron.current_stream() == torch.neuron.default_stream()
+
+
+@pytest.mark.parametrize("arguments", [(), (0,), ("neuron:0",), (None,)])
+def test_the_host_waits_for_the_device(arguments):
+    event = torch.neuron.Event()
+    weight = torch.randn(512, 512, device="neuron")
+
+    def function(x):
+        y = (x @ weight).relu()
+        event.record()
+        torch.neuron.synchronize(*arguments)
+        return y
+
+    compiled = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)
+    for _ in range(3):
+        actual = compiled(weight)
+        assert event.query()
+    assert_close(actual.cpu(), (weight.cpu() @ weight.cpu()).relu(), rtol=1e-4, atol=1e-3)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch._dynamo.device_interface import (
 )
 
 from .. import neuron
+from ..neuron.device import Device
 
 
 def _exchange_device(device: int) -> int:
@@ -65,8 +67,35 @@ class NeuronInterface(DeviceInterface):
         return neuron.is_bf16_supported()
 
 
+# What Dynamo traces instead of functions of torch.neuron: it knows streams, and the functions of torch.accelerator.
+
+
+def _stream(stream: torch.Stream | None) -> Any:
+    return contextlib.nullcontext() if stream is None else stream
+
+
+def _current_stream(device: Device = None) -> torch.Stream:
+    return torch.accelerator.current_stream() if device is None else torch.accelerator.current_stream(device)
+
+
+def _synchronize(device: Device = None) -> None:
+    if device is None:
+        torch.accelerator.synchronize()
+    else:
+        torch.accelerator.synchronize(device)
+
+
+_TRACED_INSTEAD: dict[Any, Any] = {
+    neuron.stream: _stream,
+    neuron.current_stream: _current_stream,
+    neuron.synchronize: _synchronize,
+}
+
+
 def register() -> None:
     """Tells Dynamo about the device, and about each index of it, as it does for its own devices."""
+    for function, traced in _TRACED_INSTEAD.items():
+        torch.compiler.substitute_in_graph(function)(traced)
     get_interface_for_device("cpu")  # Dynamo's own registrations come first, else they undo this one
     register_interface_for_device("neuron", NeuronInterface)
     for index in range(torch.neuron.device_count()):  # type: ignore[attr-defined]
