@@ -23,10 +23,11 @@ namespace neuron::distributed {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Of the rings of one rank together. A message may be longer than its ring.
-constexpr size_t kRingsPerRank = size_t{1} << 20;
+// Of the rings of one rank together, as address space: pages that nothing has passed through take no memory. A message
+// may be longer than its ring, but long rings carry it up to three times as fast as ones of 256 KiB.
+constexpr size_t kRingsPerRank = size_t{4} << 20;
 constexpr size_t kSmallestRing = size_t{8} << 10;
-constexpr size_t kLargestRing = size_t{256} << 10;
+constexpr size_t kLargestRing = size_t{1} << 20;
 
 constexpr size_t round_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
