@@ -42,6 +42,7 @@ void attention_backward(const KernelCall& call);
 void convolution(const KernelCall& call);
 void convolution_backward(const KernelCall& call);
 void grouped_matmul(const KernelCall& call);
+void group_moments(const KernelCall& call);
 void log_softmax(const KernelCall& call);
 void matmul(const KernelCall& call);
 void pointwise(const KernelCall& call);

@@ -108,6 +108,28 @@ def test_large(name, dtype):
     compare_gradients(tensors, SETTINGS[name], dtype, **tolerances)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("rank", (2, 3))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_channels_last(name, rank, dtype):
+    """In a graph the host kernel takes images with their channels last, and weights in either order."""
+    size = (56, 48) if rank == 2 else (10, 16, 12)
+    x, weight, bias = operands(SETTINGS[name], rank, dtype, size=size, channels=(32, 64))
+    order = torch.channels_last if rank == 2 else torch.channels_last_3d
+
+    def function(x, weight, other, bias):
+        arguments = SETTINGS[name].arguments(rank)
+        return aten.convolution(x, weight, bias, *arguments) + aten.convolution(x * 0.5, other, None, *arguments)
+
+    x, other = x.contiguous(memory_format=order), weight.flip(0).contiguous(memory_format=order)
+    expected = function(*(v.float() for v in (x, weight, other, bias)))
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)
+    actual = compiled(*(v.to("neuron") for v in (x, weight, other, bias)))
+    tolerances = {"rtol": 2e-2, "atol": 0.5} if dtype == torch.bfloat16 else {"rtol": 1e-3, "atol": 1e-3}
+    torch.testing.assert_close(actual.cpu(), expected.to(dtype), check_stride=False, **tolerances)
+
+
 def test_only_the_gradients_asked_for():
     x, weight, bias = operands(SETTINGS["plain"], 2, torch.float32)
     y = torch.nn.functional.conv2d(x.to("neuron"), weight.to("neuron").requires_grad_(), bias.to("neuron"))

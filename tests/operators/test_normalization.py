@@ -143,3 +143,37 @@ def test_large_mean_keeps_the_variance():
     x = sample(2, 512) + 4096
     y = torch.nn.functional.layer_norm(x.to("neuron"), (512,)).cpu()
     torch.testing.assert_close(y, torch.nn.functional.layer_norm(x.double(), (512,)).float(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("order", (torch.contiguous_format, torch.channels_last))
+@pytest.mark.parametrize("channels, groups", ((48, 6), (6, 6), (18, 1)))
+def test_large_group_norm(channels, groups, order, dtype):
+    """Enough for the host kernel, in pieces that are not all full."""
+    x = (sample(2, channels, 97, 83, dtype=dtype) + 3).contiguous(memory_format=order)
+    weight, bias = (sample(channels, dtype=dtype, seed=s) for s in (1, 2))
+    expected = aten.native_group_norm(x.double(), weight.double(), bias.double(), 2, channels, 97 * 83, groups, 1e-5)
+    device = (v.to("neuron") for v in (x, weight, bias))
+    y, mean, rstd = aten.native_group_norm(*device, 2, channels, 97 * 83, groups, 1e-5)
+    tolerances = {"rtol": 2e-2, "atol": 5e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+    for got, want in zip((y, mean, rstd), expected, strict=True):
+        torch.testing.assert_close(got.cpu(), want.to(dtype), check_stride=False, **tolerances)
+
+
+@pytest.mark.parametrize("order", (torch.contiguous_format, torch.channels_last))
+def test_large_group_norm_of_a_large_mean(order):
+    x = (sample(1, 32, 64, 64) + 4096).contiguous(memory_format=order)
+    y = torch.nn.functional.group_norm(x.to("neuron"), 8).cpu()
+    expected = torch.nn.functional.group_norm(x.double(), 8).float()
+    torch.testing.assert_close(y, expected, rtol=1e-3, atol=1e-3, check_stride=False)
+
+
+@pytest.mark.parametrize("value", (float("nan"), float("inf")))
+@pytest.mark.parametrize("order", (torch.contiguous_format, torch.channels_last))
+def test_large_group_norm_spoils_one_group(value, order):
+    x = sample(2, 8, 96, 96).contiguous(memory_format=order)
+    x[1, 2, 50, 60] = value
+    y = torch.nn.functional.group_norm(x.to("neuron"), 4).cpu()
+    torch.testing.assert_close(
+        y, torch.nn.functional.group_norm(x, 4), rtol=1e-5, atol=1e-5, equal_nan=True, check_stride=False
+    )

@@ -12,6 +12,7 @@ import torch
 from .. import _C
 from ..compiler import current
 from ..lowering import load_rules
+from ..lowering.families.convolution import gains_from_channels_last
 from ..lowering.graph import lower_graph
 from ..lowering.view_operand import memory_permutation, read_view, to_memory_order, write_view
 from ..stablehlo import Builder, Program, Value
@@ -109,6 +110,7 @@ def lower_to_program(
         name: b.reshape(value, tensor.shape)
         for name, value, tensor in zip(constant_names, held, constants, strict=True)
     }
+    b.channels_last = gains_from_channels_last(graph.graph, target.kernels)
     emitted = [output for output in outline.outputs if math.prod(output.sizes) > 0]
     lowered = lower_graph(b, graph, values, wanted=[output.node for output in emitted], attributes=attributes)
     results: list[Value] = []

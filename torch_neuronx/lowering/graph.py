@@ -11,6 +11,7 @@ import torch
 
 from ..stablehlo import Builder, Value
 from ..stablehlo.builder import Location
+from . import channels_last
 from .control_flow import lower_control_flow
 from .meta import meta_of
 from .registry import TABLE, LoweringError, has_rule, lower
@@ -78,6 +79,15 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
         raise LoweringError(f"{node.target}: the graph does not say what it returns (no `val`){_line(node)}")
     results = node.meta["val"]
     several = isinstance(results, (tuple, list))
+    if b.channels_last and not several:
+
+        def apply(arguments: tuple[Any, ...], out: torch.Tensor) -> Any:
+            return lower(b, target, arguments, dict(kwargs), (out,))[0]
+
+        target = node.target
+        reordered = channels_last.lower_pointwise(b, target, args, results, apply)
+        if reordered is not None:
+            return reordered
     lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
     return lowered if several else lowered[0]
 

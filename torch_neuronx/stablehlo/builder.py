@@ -93,6 +93,8 @@ class Builder(Elementwise, Structured):
         self.converted: set[str] = set()  # names of casts
         # What each transposed value was before, for rules that can read it as it lies: (operand, permutation).
         self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
+        # Whether images are better kept with their channels last: see lowering/channels_last.py.
+        self.channels_last = False
         self._random: tuple[Value, Value] | None = None
         self._random_streams = 0
         # Of the last collective; the next one takes it, so that all ranks run them in one order.

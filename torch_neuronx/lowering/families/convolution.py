@@ -6,17 +6,20 @@ own, not by `window_reversal`: XLA's fast CPU convolution takes no reversed wind
 
 Host kernels: neuron.convolution (input, weight [, bias]) and neuron.convolution_backward (gradient,
 input, weight; of the gradients of input and weight, those that `mask` asks for), both also with the
-suffix _bf16: not every processor that has the one is better off with the other.
+suffix _bf16: not every processor that has the one is better off with the other. The first one's
+`channels_last` says whether input and result, and whether the weight, have their channels last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from ...stablehlo import Builder, Value
+from .. import channels_last
 from ..promotion import opmath
 from ..registry import lowers
 from .normalization import finish
@@ -105,18 +108,33 @@ def _convolve(b: Builder, x: Value, weight: Value, spatial: Sequence[int], g: Ge
     return _transposed(b, x, weight, spatial, *lists) if g.transposed else _direct(b, x, weight, *lists)
 
 
-def _kernel(name: str, operands: Sequence[Value], weight: Value, pixels: int, groups: int) -> str | None:
-    """The host kernel for these operands, if a call of it pays: it costs 40 us more than one of XLA's
-    convolution, and takes 0.4 to 0.9 of its time; with groups, a thirtieth.
+def _kernel(name: str, operands: Sequence[Value | torch.Tensor], pixels: int, groups: int) -> str | None:
+    """The host kernel for these operands (the second or third is the weight), if a call of it pays: it costs 40 us
+    more than one of XLA's convolution, and takes 0.4 to 0.9 of its time; with groups, a thirtieth.
 
     pixels: of the convolution's smaller side, all images and channels counted.
     """
-    dtype = operands[0].dtype
+    dtype, weight = operands[0].dtype, operands[1].shape if name == _FORWARD else operands[2].shape
     suffix = {torch.float32: "", torch.bfloat16: "_bf16"}.get(dtype)
-    products = pixels * weight.numel // max(weight.shape[0], 1)
+    products = pixels * math.prod(weight[1:])
     if suffix is None or products < (2**23 if groups == 1 else 2**18) or any(v.dtype != dtype for v in operands):
         return None
     return name + suffix
+
+
+_FORWARD, _BACKWARD = "neuron.convolution", "neuron.convolution_backward"
+
+
+def gains_from_channels_last(graph: torch.fx.Graph, kernels: Collection[str]) -> bool:
+    """Whether the host kernels among `kernels` convolve enough in this graph to reorder its images."""
+
+    def serves(node: torch.fx.Node) -> bool:
+        arguments: Any = node.args
+        operands = [n.meta["val"] for n in arguments[:3] if n is not None]
+        pixels = (operands[0] if arguments[6] else node.meta["val"]).numel()
+        return operands[0].dim() > 3 and _kernel(_FORWARD, operands, pixels, arguments[8]) in kernels
+
+    return channels_last.pays(graph, serves)
 
 
 @lowers(aten.convolution.default, aten.convolution_overrideable.default)
@@ -133,10 +151,36 @@ def convolution(b, x, weight, bias, stride, padding, dilation, transposed, outpu
         return b.convert(y, out.dtype)
 
     operands = [x, weight] if bias is None else [x, weight, bias]
-    kernel = _kernel("neuron.convolution", operands, weight, x.numel if transposed else out.numel(), groups)
+    kernel = _kernel(_FORWARD, operands, x.numel if transposed else out.numel(), groups)
     if kernel is None:
         return decomposition(*operands)
-    return b.composite(kernel, operands, [(tuple(out.shape), out.dtype)], decomposition, geometry.config())
+    if x.ndim > 3 and b.channels_last:
+        return _channels_last(b, kernel, operands, decomposition, geometry)
+    config = geometry.config() + ";channels_last=0,0"
+    return b.composite(kernel, operands, [(tuple(out.shape), out.dtype)], decomposition, config)
+
+
+def _channels_last(
+    b: Builder, kernel: str, operands: list[Value], decomposition: Callable[..., Value], geometry: Geometry
+) -> Value:
+    """The composite on an image with its channels last, and with the weight's last if that is how it lies."""
+    (out,) = b.out
+    weight = channels_last.source(b, operands[1])
+
+    def reordered(x: Value, weight_as_it_lies: Value, *bias: Value) -> Value:
+        y = decomposition(
+            channels_last.to_first(b, x),
+            weight_as_it_lies if weight is None else channels_last.to_first(b, weight_as_it_lies),
+            *bias,
+        )
+        return channels_last.to_last(b, y)
+
+    x = channels_last.to_last(b, operands[0])
+    shape = [out.shape[d] for d in channels_last.last(out.dim())]
+    config = geometry.config() + f";channels_last=1,{int(weight is not None)}"
+    operands = [x, operands[1] if weight is None else weight, *operands[2:]]
+    (y,) = b.composite(kernel, operands, [(shape, out.dtype)], reordered, config)
+    return channels_last.to_first(b, y)
 
 
 @lowers(aten.convolution_backward.default)
@@ -168,7 +212,7 @@ def convolution_backward(
         return [b.convert(v, dtypes[index]) for v, index in zip(gradients, wanted, strict=True)]
 
     operands = [grad, x, weight]
-    kernel = _kernel("neuron.convolution_backward", operands, weight, x.numel if transposed else grad.numel, groups)
+    kernel = _kernel(_BACKWARD, operands, x.numel if transposed else grad.numel, groups)
     if wanted and kernel is not None:
         config = geometry.config() + f";mask={int(output_mask[0])},{int(output_mask[1])}"
         types = [(operands[1 + index].shape, x.dtype) for index in wanted]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from ...stablehlo import Builder, Value
+from .. import channels_last
 from ..promotion import opmath
 from ..registry import lowers
 
@@ -100,13 +101,45 @@ def _grouped(b: Builder, x: Value, N: int, C: int, HxW: int, group: int) -> Valu
     return b.reshape(b.convert(x, opmath(x.dtype)), (N, group, C // group, HxW))
 
 
+# Elements from on which a call of the host kernel is faster than XLA's two passes.
+_KERNEL_PAYS = 2**16
+
+
+def _group_moments(b: Builder, x: Value) -> tuple[Value, Value]:
+    """Mean and biased variance (N, 1, group, 1), in the compute dtype, of (N, outer, group, inner)."""
+
+    def decomposition(x: Value) -> list[Value]:
+        mean, variance, _ = moments(b, b.convert(x, opmath(x.dtype)), (1, 3))
+        return [b.reshape(mean, shape), b.reshape(variance, shape)]
+
+    shape = (x.shape[0], x.shape[2])
+    if x.dtype in (torch.float32, torch.bfloat16) and x.numel >= _KERNEL_PAYS:
+        results = b.composite("neuron.group_moments", [x], [(shape, torch.float32)] * 2, decomposition)
+    else:
+        results = decomposition(x)
+    mean, variance = (b.reshape(v, (shape[0], 1, shape[1], 1)) for v in results)
+    return mean, variance
+
+
 def _group_norm(b: Builder, x: Value, weight, bias, N, C, HxW, group, eps) -> tuple[Value, Value, Value]:
-    shape = x.shape
-    x = _grouped(b, x, N, C, HxW, group)
-    mean, variance, centred = moments(b, x, (2, 3))
-    rstd = b.rsqrt(b.add(variance, b.value(eps, x.dtype)))
-    result = affine(b, b.multiply(centred, rstd), weight, bias, (1, group, C // group, 1))
-    return b.reshape(result, shape), mean, rstd
+    last = channels_last.source(b, x)
+    if last is None:
+        image, grouped, per_channel = x, (N, 1, group, C // group * HxW), (N, C, *[1] * (x.ndim - 2))
+    else:
+        image, grouped, per_channel = last, (N, HxW, group, C // group), (N, *[1] * (x.ndim - 2), C)
+    mean, variance = _group_moments(b, b.reshape(image, grouped))
+    rstd = b.rsqrt(b.add(variance, b.value(eps, variance.dtype)))
+    # Small: one value a channel, so that the image itself takes one subtraction, one product and one sum.
+    spread = [b.broadcast_to(b.reshape(v, (N, group, 1)), (N, group, C // group)) for v in (mean, rstd)]
+    shift, scale = (b.reshape(v, (N, C)) for v in spread)
+    scale = affine(b, scale, weight, None)
+    result = b.subtract(b.convert(image, scale.dtype), b.reshape(shift, per_channel))
+    result = b.multiply(result, b.reshape(scale, per_channel))
+    if bias is not None:
+        channels = [1 if d == 0 else n for d, n in enumerate(per_channel)]
+        result = b.add(result, b.reshape(b.convert(bias, result.dtype), channels))
+    result = b.convert(result, x.dtype)
+    return result if last is None else channels_last.to_first(b, result), mean, rstd
 
 
 @lowers(aten.native_group_norm.default)
