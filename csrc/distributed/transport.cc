@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <distributed/transport.h>
 
-#include <numeric>
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -14,6 +15,8 @@ namespace {
 
 // Below this everybody sends everything and reduces by itself: one step instead of two.
 constexpr size_t kOneStepBytes = 4096;
+// As much of each part is reduced at a time: what has come in is still in the cache then.
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -48,18 +51,28 @@ void Transport::all_reduce(const Collective& call, Deadline deadline, const char
 void Transport::reduce_scatter(const Collective& call, Deadline deadline, c10::ArrayRef<const char*> in,
                                c10::ArrayRef<size_t> counts, char* out) {
   const size_t item = c10::elementSize(call.dtype);
-  const size_t mine = counts[static_cast<size_t>(rank())];
-  std::vector<char> all(in.size() * mine * item);
-  std::vector<SendBytes> to;
-  std::vector<ReceiveBytes> from;
-  std::vector<const void*> sources;
-  for (size_t r = 0; r < in.size(); ++r) {
-    to.push_back({in[r], counts[r] * item});
-    from.push_back({all.data() + r * mine * item, mine * item});
-    sources.push_back(from.back().data);
-  }
-  exchange(call, deadline, to, from);
-  reduce(call.reduction, call.dtype, sources, out, mine);
+  const auto me = static_cast<size_t>(rank());
+  const size_t step = kPieceBytes / item;  // in elements
+  const size_t longest = *std::max_element(counts.begin(), counts.end());
+  // Not cleared: everything that is read has come from a rank.
+  const size_t room = std::min(counts[me], step) * item;
+  const std::unique_ptr<char[]> received(new char[in.size() * room]);
+  size_t start = 0;
+  do {
+    const auto extent = [&](size_t r) { return counts[r] > start ? std::min(step, counts[r] - start) : 0; };
+    std::vector<SendBytes> to;
+    std::vector<ReceiveBytes> from;
+    std::vector<const void*> sources;
+    for (size_t r = 0; r < in.size(); ++r) {
+      char* place = received.get() + r * room;
+      to.push_back({in[r] + (extent(r) > 0 ? start * item : 0), extent(r) * item});
+      from.push_back({place, extent(me) * item, r != me});
+      sources.push_back(r == me ? in[r] + start * item : place);
+    }
+    exchange(call, deadline, to, from);
+    reduce(call.reduction, call.dtype, sources, out + start * item, extent(me));
+    start += step;
+  } while (start < longest);
 }
 
 std::exception_ptr backend_error(const std::string& message) {
