@@ -50,12 +50,15 @@ void push_returns(const OperatorEntry& op, const Entry& entry, std::vector<at::T
       results.push_back(torch::jit::peek(*stack, alias, argument_count));
       continue;
     }
-    const int count = entry.returns[layout++];
-    if (count < 0) {
+    const int64_t count = entry.returns[layout++];
+    if (count < -1) {
+      results.emplace_back(-2 - count);
+      ++next;  // among the tensors it stands as an undefined one
+    } else if (count < 0) {
       results.emplace_back(std::move(fresh[next++]));
     } else {
       c10::List<at::Tensor> list;
-      for (int i = 0; i < count; ++i) list.push_back(std::move(fresh[next++]));
+      for (int64_t i = 0; i < count; ++i) list.push_back(std::move(fresh[next++]));
       results.emplace_back(std::move(list));
     }
   }
@@ -96,7 +99,7 @@ void launch(const OperatorEntry& op, const Entry& entry, Call& call, torch::jit:
     });
     if (environment::launch_blocking()) queue.synchronize();
   }
-  if (fresh.size() == 1 && op.return_aliases().size() == 1 && entry.returns[0] < 0) {
+  if (fresh.size() == 1 && op.return_aliases().size() == 1 && entry.returns[0] == -1) {
     torch::jit::drop(*stack, argument_count);
     stack->emplace_back(std::move(fresh[0]));
   } else {

@@ -143,7 +143,7 @@ std::unique_ptr<Entry> handle_miss(const OperatorEntry& op, const c10::IValue* a
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(outputs); ++i) {
     entry->outputs.push_back(output_of(PyList_GET_ITEM(outputs, i)));
   }
-  for (int64_t count : integers(returns)) entry->returns.push_back(static_cast<int>(count));
+  for (int64_t count : integers(returns)) entry->returns.push_back(count);
   entry->random_increment = increment;
   return entry;
 }

@@ -36,7 +36,7 @@ struct Entry {
   bool fallback = false;       // runs on the CPU
   Program* program = nullptr;  // null: nothing to compute (all results are empty)
   std::vector<Output> outputs;
-  std::vector<int> returns;       // of new tensors: -1 one tensor, n >= 0 a list of n
+  std::vector<int64_t> returns;   // of what is new: -1 one tensor, n >= 0 a list of n, -2 - n the number n
   uint64_t random_increment = 0;  // > 0: seed and offset are the last operands
 };
 

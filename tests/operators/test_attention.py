@@ -117,14 +117,90 @@ def test_gradients(kind, size, dtype):
     assert "aten::_softmax" not in executed
 
 
-def test_gradient_of_the_mask():
-    """The fused operator has none: PyTorch's composition serves."""
-    tensors = operands(SIZES["small"])
-    mask = masks(SIZES["small"], torch.float32)["added"]
-    leaf, device_leaf = mask.double().requires_grad_(), mask.to("neuron", copy=True).requires_grad_()
-    reference(*tensors, leaf).sum().backward()
-    scaled_dot_product_attention(*(t.to("neuron") for t in tensors), device_leaf).sum().backward()
-    torch.testing.assert_close(device_leaf.grad.cpu(), leaf.grad.float(), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("mask_only", (False, True), ids=("and of the operands", "alone"))
+@pytest.mark.parametrize("name", ("added", "per head", "per batch"))
+def test_gradient_of_the_mask(name, mask_only, size):
+    """PyTorch's fused operator saves nothing for the mask's gradient alone: then its composition serves."""
+    batch, heads, length, _ = shape = SIZES[size]
+    mask = {
+        "added": masks(shape, torch.float32)["added"],
+        "per head": sample(heads, 1, length + 3, seed=8),
+        "per batch": sample(batch, 1, length, length + 3, seed=9),
+    }[name]
+    tensors = [*operands(shape), mask]
+    leaves = [t.double().requires_grad_(t is mask or not mask_only) for t in tensors]
+    reference(*leaves).square().sum().backward()
+    device_leaves = [t.to("neuron", copy=True).requires_grad_(t is mask or not mask_only) for t in tensors]
+    torch_neuronx.clear_op_tracking()
+    scaled_dot_product_attention(*device_leaves).square().sum().backward()
+    for actual, expected in zip(device_leaves, leaves, strict=True):
+        if expected.requires_grad:
+            torch.testing.assert_close(actual.grad.cpu(), expected.grad.float(), rtol=1e-4, atol=1e-4)
+    fused = "aten::_scaled_dot_product_efficient_attention_backward" in torch_neuronx.get_executed_ops()
+    assert fused != mask_only
+
+
+def test_gradients_with_values_of_another_size():
+    shapes = ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 4))
+    leaves = [sample(*s, seed=i, dtype=torch.float64).requires_grad_() for i, s in enumerate(shapes)]
+    device_leaves = [t.detach().float().to("neuron").requires_grad_() for t in leaves]
+    reference(*leaves, is_causal=True).square().sum().backward()
+    torch_neuronx.clear_op_tracking()
+    scaled_dot_product_attention(*device_leaves, is_causal=True).square().sum().backward()
+    for actual, expected in zip(device_leaves, leaves, strict=True):
+        torch.testing.assert_close(actual.grad.cpu(), expected.grad.float(), rtol=1e-4, atol=1e-4)
+    assert "aten::_softmax" not in torch_neuronx.get_executed_ops()
+
+
+def with_logsumexp(kind: str, query, key, value, causal: bool, scale: float | None):
+    """Output and log-sum-exp of one of PyTorch's fused operators, and the operator's other results."""
+    aten = torch.ops.aten
+    if kind == "flash":
+        output, logsumexp, *rest = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, scale=scale)
+        assert rest[:4] == [None, None, query.shape[2], key.shape[2]]
+        return output, logsumexp
+    mask = None if kind == "efficient" else torch.zeros((), device=query.device).expand(1, 1, 1, key.shape[2])
+    output, logsumexp, _, _ = aten._scaled_dot_product_efficient_attention(
+        query, key, value, mask, True, 0.0, causal, scale=scale
+    )
+    assert logsumexp.shape[-1] % 32 == 0
+    return output, logsumexp[..., : query.shape[2]]
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("mode", ("eager", "compiled"))
+@pytest.mark.parametrize("kind", ("flash", "efficient", "masked"))
+@pytest.mark.parametrize(("causal", "scale"), ((False, None), (True, 0.3)), ids=("plain", "causal"))
+def test_log_sum_exp(kind, causal, scale, size, mode, dtype):
+    """Against the operator of the CPU, forward and backward."""
+    tensors, grad = operands(SIZES[size], dtype=dtype), sample(*SIZES[size], dtype=dtype, seed=11)
+    leaves = [t.clone().requires_grad_() for t in tensors]
+    expected = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*leaves, 0.0, causal, scale=scale)
+    expected[0].backward(grad)
+    device_leaves = [t.to("neuron", copy=True).requires_grad_() for t in tensors]
+    function = with_logsumexp
+    if mode == "compiled":
+        torch._dynamo.reset()
+        function = torch.compile(with_logsumexp, backend="neuron", fullgraph=True, dynamic=False)
+    torch_neuronx.clear_op_tracking()
+    actual = function(kind, *device_leaves, causal, scale)
+    actual[0].backward(grad.to("neuron"))
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours.detach().cpu(), theirs.detach().contiguous(), **tolerances(dtype))
+    close = tolerances(dtype) if dtype == torch.float32 else {"rtol": 5e-2, "atol": 5e-2}
+    for ours, theirs in zip(device_leaves, leaves, strict=True):
+        torch.testing.assert_close(ours.grad.cpu(), theirs.grad, **close)
+    assert torch_neuronx.get_fallback_ops() == []
+
+
+def test_fused_operators_refuse_dropout():
+    query, key, value = (t.to("neuron") for t in operands(SIZES["small"]))
+    with pytest.raises(RuntimeError, match=r"_scaled_dot_product_flash_attention: fused attention has no dropout"):
+        torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.5)
+    with pytest.raises(RuntimeError, match=r"return_debug_mask=False"):
+        torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, False, True)
 
 
 def test_permuted_operands():

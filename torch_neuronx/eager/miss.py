@@ -210,7 +210,8 @@ class _Miss:
         return positional, keyword
 
     def _results(self, metas: dict[str, Any]) -> tuple[list[torch.Tensor | None], list[int]]:
-        """Meta tensors of all results, lists flattened, and per return -1 or the length of its list."""
+        """Meta tensors of all results, lists flattened, and per return -1, the length n of its list, or -2 - n for the
+        number n."""
         positional, keyword = self._call_arguments(self.variant.functional, metas)
         rule = load_rules().get(self.variant.functional)
         function = self.variant.functional if rule is None or rule.meta is None else rule.meta
@@ -223,6 +224,9 @@ class _Miss:
             if isinstance(value, (list, tuple)):
                 flat.extend(value)
                 lists.append(len(value))
+            elif isinstance(value, int):
+                flat.append(None)
+                lists.append(-2 - value)
             else:
                 flat.append(value)
                 lists.append(-1)

@@ -15,6 +15,7 @@ attention is computed in and models keep their activations in, so that transpose
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -27,7 +28,7 @@ from .random import uniform
 aten = torch.ops.aten
 
 
-def _scale(query: Value, scale: float | None) -> float:
+def attention_scale(query: Value, scale: float | None) -> float:
     return 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
@@ -100,8 +101,13 @@ def _attention(
     return b.reshape(output, (*shape, value.shape[-1])), b.reshape(logsumexp, shape)
 
 
-def _gradients(b: Builder, grad, query, key, value, output, logsumexp, mask, is_causal, scale) -> tuple[Value, ...]:
-    """Gradients of query, key and value from the saved output and log-sum-exp (Dao et al., FlashAttention, B.4)."""
+def _gradients(
+    b: Builder, grad, query, key, value, output, logsumexp, mask, is_causal, scale, of_mask: bool = False
+) -> tuple[Value, ...]:
+    """Gradients of query, key and value from the saved output and log-sum-exp (Dao et al., FlashAttention, B.4).
+
+    of_mask: and that of the mask, which has been added.
+    """
     dtype = opmath(query.dtype)
     grouped = _grouped_query(b, query, key)
     grad, output = (_grouped_query(b, b.convert(v, dtype), key) for v in (grad, output))
@@ -112,12 +118,24 @@ def _gradients(b: Builder, grad, query, key, value, output, logsumexp, mask, is_
     wide_query, wide_key, wide_value = (b.convert(v, dtype) for v in (grouped, key, value))
     along = b.reduce(b.multiply(grad, output), [last], "add", keepdim=True)
     grad_weights = _dot(b, grad, wide_value, last, value.ndim - 1, batch, dtype)
-    grad_scores = b.multiply(b.multiply(weights, b.subtract(grad_weights, along)), scale)
+    grad_masked = b.multiply(weights, b.subtract(grad_weights, along))
+    grad_scores = b.multiply(grad_masked, scale)
     grad_query = b.reshape(_dot(b, grad_scores, wide_key, last, key.ndim - 2, batch, dtype), query.shape)
     batch_dims, rows = list(range(batch)), [batch, last - 1]
     grad_key = b.dot_general(grad_scores, wide_query, (rows, rows), (batch_dims, batch_dims), dtype)
     grad_value = b.dot_general(weights, grad, (rows, rows), (batch_dims, batch_dims), dtype)
-    return grad_query, grad_key, grad_value
+    if not of_mask:
+        return grad_query, grad_key, grad_value
+    *lead, heads, group, length, keys = grad_masked.shape
+    grad_mask = b.reshape(grad_masked, (*lead, heads * group, length, keys))
+    return grad_query, grad_key, grad_value, _sum_to(b, grad_mask, mask.shape)
+
+
+def _sum_to(b: Builder, x: Value, shape: tuple[int, ...]) -> Value:
+    """Undoes a broadcast of `shape`."""
+    lead = x.ndim - len(shape)
+    dims = [*range(lead), *(lead + d for d, size in enumerate(shape) if size != x.shape[lead + d])]
+    return b.reshape(b.reduce(x, dims, "add") if dims else x, shape)
 
 
 # -- as host kernels ----------------------------------------------------------------------------
@@ -172,6 +190,25 @@ def attention(
     return _swap(b, results[0]), _swap(b, results[1])
 
 
+def attention_gradients(
+    b: Builder, operands: Sequence[Value], mask: Value | None, is_causal: bool, scale: float, of_mask: bool = False
+) -> tuple[Value, ...]:
+    """operands: the output's gradient, query, key, value, output and log-sum-exp. of_mask: as `_gradients` has it."""
+    _, query, key, value, _, _ = operands
+    if of_mask or not _kernel_serves(query, key, value, mask):
+        return _gradients(b, *operands, mask, is_causal, scale, of_mask)
+
+    def decomposition(*operands):
+        swapped = [_swap(b, v) for v in operands[:6]]
+        mask = operands[6] if len(operands) > 6 else None
+        return [_swap(b, v) for v in _gradients(b, *swapped, mask, is_causal, scale)]
+
+    swapped = [*(_swap(b, v) for v in operands), *_kernel_mask(b, mask, query.dtype)]
+    types = [(v.shape, v.dtype) for v in swapped[1:4]]
+    results = b.composite("neuron.attention_backward", swapped, types, decomposition, _kernel_config(is_causal, scale))
+    return tuple(_swap(b, v) for v in results)
+
+
 # -- rules --------------------------------------------------------------------------------------
 
 
@@ -199,9 +236,9 @@ def scaled_dot_product_attention(
         lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
         query, key, value = (b.broadcast_to(v, (*lead, *v.shape[-2:])) for v in (query, key, value))
     if dropout_p:
-        output, _ = _attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale), dropout_p)
+        output, _ = _attention(b, query, key, value, attn_mask, is_causal, attention_scale(query, scale), dropout_p)
     else:
-        output, _ = attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale))
+        output, _ = attention(b, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
     return finish(b, [output])
 
 
@@ -219,7 +256,7 @@ def _repeat_heads(b: Builder, x: Value, times: int) -> Value:
 def flash_attention(b, query, key, value, dropout_p, is_causal, *, attn_mask=None, scale=None):
     if dropout_p:
         raise NotImplementedError("the fused attention kernel has no dropout")
-    return finish(b, attention(b, query, key, value, attn_mask, is_causal, _scale(query, scale)))
+    return finish(b, attention(b, query, key, value, attn_mask, is_causal, attention_scale(query, scale)))
 
 
 @lowers(aten._scaled_dot_product_flash_attention_for_cpu_backward.default, static=("dropout_p", "scale"))
@@ -228,17 +265,5 @@ def flash_attention_backward(
 ):
     if dropout_p:
         raise NotImplementedError("the fused attention kernel has no dropout")
-    scale = _scale(query, scale)
     operands = [grad, query, key, value, output, logsumexp]
-    if not _kernel_serves(query, key, value, attn_mask):
-        return finish(b, _gradients(b, *operands, attn_mask, is_causal, scale))
-
-    def decomposition(*operands):
-        swapped = [_swap(b, v) for v in operands[:6]]
-        mask = operands[6] if len(operands) > 6 else None
-        return [_swap(b, v) for v in _gradients(b, *swapped, mask, is_causal, scale)]
-
-    swapped = [*(_swap(b, v) for v in operands), *_kernel_mask(b, attn_mask, query.dtype)]
-    types = [(v.shape, v.dtype) for v in swapped[1:4]]
-    results = b.composite("neuron.attention_backward", swapped, types, decomposition, _kernel_config(is_causal, scale))
-    return finish(b, [_swap(b, v) for v in results])
+    return finish(b, attention_gradients(b, operands, attn_mask, is_causal, attention_scale(query, scale)))
