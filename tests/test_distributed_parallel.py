@@ -245,6 +245,121 @@ def test_collectives_in_a_graph_on_two_hosts():
     assert world.close() == [0, 0]
 
 
+def check_uneven_exchange(rank: int, size: int) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    torch._dynamo.reset()
+    group = dist.group.WORLD
+    # Rows that rank r sends to rank d; a rank may send none, or get none.
+    for rows in ([[1, 3], [0, 2]], [[0, 0], [3, 0]]):
+        sent, received = rows[rank], [rows[r][rank] for r in range(size)]
+
+        def exchange(x, sent=sent, received=received):
+            return functional.all_to_all_single(x * 1, received, sent, group)
+
+        x = (torch.arange(sum(sent) * 3.0).reshape(-1, 3) + 100 * rank).to(device(rank))
+        leaves = [x.clone().requires_grad_() for _ in range(2)]
+        run = torch.compile(exchange, backend="neuron", fullgraph=True, dynamic=False)
+        ours, theirs = run(leaves[0]), exchange(leaves[1])
+        assert ours.shape == (sum(received), 3)
+        close(ours, theirs + 0, 0)
+        close(run(x), theirs + 0, 0)  # without a backward pass
+        (2 * ours).sum().backward()
+        (2 * theirs).sum().backward()
+        close(leaves[0].grad, leaves[1].grad, 0)
+
+
+def test_uneven_exchange_in_a_graph(world):
+    world.run(check_uneven_exchange)
+
+
+def check_collective_that_one_rank_needs(rank: int, size: int) -> None:
+    """The program of a rank that has no use for the result takes part all the same."""
+    from torch.distributed import _functional_collectives as functional
+
+    torch._dynamo.reset()
+
+    def total(x: torch.Tensor) -> torch.Tensor:
+        summed = functional.all_reduce(x, "sum", dist.group.WORLD)
+        return summed if rank == 0 else x + 1
+
+    x = torch.full((3,), 5.0, device=device(rank))
+    result = torch.compile(total, backend="neuron", fullgraph=True, dynamic=False)(x)
+    close(result, torch.full((3,), 10.0 if rank == 0 else 6.0), 0)
+
+
+def test_a_collective_that_one_rank_needs(world):
+    world.run(check_collective_that_one_rank_needs)
+
+
+def check_forms_of_compiled_collectives(rank: int, size: int) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    group, ops, old = dist.group.WORLD, torch.ops._c10d_functional, torch.ops._c10d_functional_autograd
+    name = group.group_name
+
+    def of_lists(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            *functional.all_reduce_coalesced([x, x * 2], "sum", group),
+            *functional.all_gather_into_tensor_coalesced([x, x * 2], group),
+            *functional.reduce_scatter_tensor_coalesced([x, x * 2], "sum", [0, 0], group),
+        )
+
+    def into_arguments(x: torch.Tensor, gathered: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ops.all_gather_into_tensor_out(x, size, name, out=gathered)
+        scattered = torch.empty(x.shape[0] // size, *x.shape[1:], device=x.device)
+        ops.reduce_scatter_tensor_out(x, "sum", size, name, out=scattered)
+        return ops.wait_tensor(gathered), ops.wait_tensor(scattered)
+
+    def in_place(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """PyTorch turns these into functional ones."""
+        total, gathered = x * 2, torch.empty(size * x.shape[0], *x.shape[1:], device=x.device)
+        scattered, exchanged = torch.empty(x.shape[0] // size, *x.shape[1:], device=x.device), torch.empty_like(x)
+        parts = [torch.empty_like(x) for _ in range(size)]
+        dist.all_reduce(total)
+        dist.all_gather_into_tensor(gathered, x)
+        dist.reduce_scatter_tensor(scattered, x)
+        dist.all_to_all_single(exchanged, x)
+        dist.all_gather(parts, x)
+        return total, gathered, scattered, exchanged, *parts
+
+    def of_older_programs(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        equal = [x.shape[0] // size] * size
+        return (
+            ops.wait_tensor(old.all_gather_into_tensor(x * 1, size, name)),
+            ops.wait_tensor(old.reduce_scatter_tensor(x * 1, "sum", size, name)),
+            ops.wait_tensor(old.all_to_all_single(x * 1, equal, equal, name)),
+        )
+
+    def along_other_dimensions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            functional.all_gather_tensor(x, 1, group),
+            functional.reduce_scatter_tensor(x, "sum", 1, group),
+            functional.all_reduce(x, "sum", group),
+        )
+
+    x = seeded(lambda: torch.randn(4, 6), rank).to(device(rank))
+    for function in (of_lists, into_arguments, in_place, of_older_programs, along_other_dimensions):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)
+        more = [[torch.zeros(8, 6, device=x.device)] if function is into_arguments else [] for _ in range(2)]
+        for actual, expected in zip(compiled(x, *more[0]), function(x, *more[1]), strict=True):
+            close(actual, expected + 0)
+        for actual, expected in zip(*more, strict=True):
+            close(actual, expected)
+        if function in (of_lists, of_older_programs, along_other_dimensions):
+            gradients = []
+            for run in (compiled, function):
+                leaf = x.clone().requires_grad_()
+                sum((result * result.detach()).sum() for result in run(leaf)).backward()
+                gradients.append(leaf.grad)
+            close(*gradients)
+
+
+def test_forms_of_collectives_in_a_graph(world):
+    world.run(check_forms_of_compiled_collectives)
+
+
 def check_groups_share_a_program(rank: int, size: int) -> int:
     from torch.distributed import _functional_collectives as functional
 

@@ -2,6 +2,7 @@
 #include <distributed/program_collectives.h>
 
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -144,19 +145,26 @@ int reduce_scatter(void*, const neuroncore_group_t* group, neuroncore_reduce_t o
   });
 }
 
-int all_to_all(void*, const neuroncore_group_t* group, const void* input, void* output, size_t bytes, char* error,
-               size_t error_size) {
+int all_to_all(void*, const neuroncore_group_t* group, const void* input, const size_t* input_bytes, void* output,
+               const size_t* output_bytes, char* error, size_t error_size) {
   return answer(error, error_size, [&] {
+    const auto ranks = static_cast<size_t>(group->size);
     run(
         *group, Kind::AllToAll,
         [&](Transport& transport, const Collective& call, Deadline deadline) {
           std::vector<SendBytes> to;
-          for (int r = 0; r < transport.size(); ++r)
-            to.push_back({static_cast<const char*>(input) + static_cast<size_t>(r) * bytes, bytes});
-          transport.exchange(call, deadline, to,
-                             equal_parts(static_cast<char*>(output), bytes, static_cast<size_t>(transport.size())));
+          std::vector<ReceiveBytes> from;
+          const char* source = static_cast<const char*>(input);
+          char* target = static_cast<char*>(output);
+          for (size_t r = 0; r < ranks; ++r) {
+            to.push_back({source, input_bytes[r]});
+            from.push_back({target, output_bytes[r]});
+            source += input_bytes[r];
+            target += output_bytes[r];
+          }
+          transport.exchange(call, deadline, to, from);
         },
-        c10::ScalarType::Byte, bytes * static_cast<size_t>(group->size));
+        c10::ScalarType::Byte, std::accumulate(input_bytes, input_bytes + ranks, size_t{0}));
   });
 }
 

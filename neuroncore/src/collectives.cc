@@ -11,6 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core.h"
 #include "errors.h"
@@ -104,16 +107,14 @@ bool ParseReduce(std::string_view name, neuroncore_reduce_t* reduce) {
   return false;
 }
 
-// What every collective custom call starts with: one operand, one result, a group, and how their sizes relate.
+// What every collective custom call starts with: one operand, one result and a group.
 struct CollectiveCall {
   neuroncore_collectives_t table;
   neuroncore_group_t group;
   const neuroncore_buffer_t* input;
   const neuroncore_buffer_t* output;
 
-  // `input_parts` and `output_parts`: sizes in shares, of which the group's size is put for 0.
-  bool Begin(const neuroncore_kernel_call_t* call, size_t input_parts, size_t output_parts, char* error,
-             size_t error_size) {
+  bool Begin(const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
     // A second operand and a second result, of any type, only put collectives of a program in order.
     if (call->num_inputs < 1 || call->num_inputs > 2 || call->num_outputs < 1 || call->num_outputs > 2) {
       snprintf(error, error_size, "expected an operand and a result, and perhaps a token each, got %zu and %zu",
@@ -125,15 +126,36 @@ struct CollectiveCall {
     output = &call->outputs[0];
     table = Table();
     std::string id(ConfigValue(call->config, "group"));
-    if (!Describe(table, strtoll(id.c_str(), nullptr, 10), &group, error, error_size)) return false;
+    return Describe(table, strtoll(id.c_str(), nullptr, 10), &group, error, error_size);
+  }
+
+  // `input_parts` and `output_parts`: sizes in shares, of which the group's size is put for 0.
+  bool Fits(size_t input_parts, size_t output_parts, char* error, size_t error_size) const {
     size_t size = static_cast<size_t>(group.size);
-    if (Bytes(*input) * (output_parts == 0 ? size : output_parts) !=
+    if (Bytes(*input) * (output_parts == 0 ? size : output_parts) ==
         Bytes(*output) * (input_parts == 0 ? size : input_parts)) {
-      snprintf(error, error_size, "an operand of %zu bytes and a result of %zu do not fit a group of %d", Bytes(*input),
-               Bytes(*output), group.size);
-      return false;
+      return true;
     }
-    return true;
+    snprintf(error, error_size, "an operand of %zu bytes and a result of %zu do not fit a group of %d", Bytes(*input),
+             Bytes(*output), group.size);
+    return false;
+  }
+
+  // The bytes of each rank's part, of elements listed as "3,0,5". A buffer for no elements has one that is not used.
+  bool Parts(const char* name, std::string_view list, const neuroncore_buffer_t& buffer, std::vector<size_t>* bytes,
+             char* error, size_t error_size) const {
+    size_t total = 0;
+    for (size_t start = 0; start <= list.size();) {
+      size_t end = std::min(list.find(',', start), list.size());
+      size_t elements = strtoull(std::string(list.substr(start, end - start)).c_str(), nullptr, 10);
+      total += elements;
+      bytes->push_back(elements * ElementBytes(buffer.element_type));
+      start = end + 1;
+    }
+    if (bytes->size() == static_cast<size_t>(group.size) && (total == Elements(buffer) || total == 0)) return true;
+    snprintf(error, error_size, "%s=%.*s does not cut %zu elements for a group of %d", name,
+             static_cast<int>(list.size()), list.data(), Elements(buffer), group.size);
+    return false;
   }
 
   // A group of one needs no transport: every collective is the identity.
@@ -163,7 +185,7 @@ NRT_STATUS Collective(const char* function, int32_t vnc, uint32_t rank, uint32_t
 int AllReduceKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   neuroncore_reduce_t reduce;
-  if (!c.Begin(call, 1, 1, error, error_size)) return 1;
+  if (!c.Begin(call, error, error_size) || !c.Fits(1, 1, error, error_size)) return 1;
   if (!ParseReduce(ConfigValue(call->config, "op"), &reduce)) {
     snprintf(error, error_size, "no reduction named in \"%s\"", call->config);
     return 1;
@@ -176,7 +198,7 @@ int AllReduceKernel(void*, const neuroncore_kernel_call_t* call, char* error, si
 
 int AllGatherKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
-  if (!c.Begin(call, 1, 0, error, error_size)) return 1;
+  if (!c.Begin(call, error, error_size) || !c.Fits(1, 0, error, error_size)) return 1;
   if (c.Alone()) return 0;
   if (c.table.all_gather == nullptr) return Missing("all_gather", c.group, error, error_size);
   return c.table.all_gather(c.table.context, &c.group, c.input->data, c.output->data, Bytes(*c.input), error,
@@ -186,7 +208,7 @@ int AllGatherKernel(void*, const neuroncore_kernel_call_t* call, char* error, si
 int ReduceScatterKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
   neuroncore_reduce_t reduce;
-  if (!c.Begin(call, 0, 1, error, error_size)) return 1;
+  if (!c.Begin(call, error, error_size) || !c.Fits(0, 1, error, error_size)) return 1;
   if (!ParseReduce(ConfigValue(call->config, "op"), &reduce)) {
     snprintf(error, error_size, "no reduction named in \"%s\"", call->config);
     return 1;
@@ -199,16 +221,28 @@ int ReduceScatterKernel(void*, const neuroncore_kernel_call_t* call, char* error
 
 int AllToAllKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
-  if (!c.Begin(call, 1, 1, error, error_size)) return 1;
+  std::string_view send = ConfigValue(call->config, "send");
+  std::string_view receive = ConfigValue(call->config, "receive");
+  bool equal = send.empty() && receive.empty();
+  if (!c.Begin(call, error, error_size)) return 1;
+  if ((equal || c.group.size == 1) && !c.Fits(1, 1, error, error_size)) return 1;
+  std::vector<size_t> input_bytes, output_bytes;
+  if (equal) {
+    size_t ranks = static_cast<size_t>(c.group.size);
+    input_bytes = output_bytes = std::vector<size_t>(ranks, Bytes(*c.input) / ranks);
+  } else if (!c.Parts("send", send, *c.input, &input_bytes, error, error_size) ||
+             !c.Parts("receive", receive, *c.output, &output_bytes, error, error_size)) {
+    return 1;
+  }
   if (c.Alone()) return 0;
   if (c.table.all_to_all == nullptr) return Missing("all_to_all", c.group, error, error_size);
-  return c.table.all_to_all(c.table.context, &c.group, c.input->data, c.output->data,
-                            Bytes(*c.input) / static_cast<size_t>(c.group.size), error, error_size);
+  return c.table.all_to_all(c.table.context, &c.group, c.input->data, input_bytes.data(), c.output->data,
+                            output_bytes.data(), error, error_size);
 }
 
 int BroadcastKernel(void*, const neuroncore_kernel_call_t* call, char* error, size_t error_size) {
   CollectiveCall c;
-  if (!c.Begin(call, 1, 1, error, error_size)) return 1;
+  if (!c.Begin(call, error, error_size) || !c.Fits(1, 1, error, error_size)) return 1;
   if (c.Alone()) return 0;
   if (c.table.broadcast == nullptr) return Missing("broadcast", c.group, error, error_size);
   std::string root(ConfigValue(call->config, "root"));

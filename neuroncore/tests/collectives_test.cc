@@ -73,6 +73,28 @@ int AllGather(void*, const neuroncore_group_t* group, const void* input, void* o
   return 0;
 }
 
+int AllToAll(void*, const neuroncore_group_t* group, const void* input, const size_t* input_bytes, void* output,
+             const size_t* output_bytes, char* error, size_t error_size) {
+  struct Offer {
+    const void* input;
+    const size_t* bytes;
+  } offer = {input, input_bytes};
+  bool good = true;
+  meeting.Meet(group->rank, group->size, &offer, [&](const std::vector<const void*>& all) {
+    char* target = static_cast<char*>(output);
+    for (size_t r = 0; r < all.size(); ++r) {
+      const Offer& other = *static_cast<const Offer*>(all[r]);
+      const char* source = static_cast<const char*>(other.input);
+      for (int i = 0; i < group->rank; ++i) source += other.bytes[i];
+      good = good && other.bytes[group->rank] == output_bytes[r];
+      if (good) memcpy(target, source, output_bytes[r]);
+      target += output_bytes[r];
+    }
+  });
+  if (!good) snprintf(error, error_size, "parts of different sizes meet");
+  return good ? 0 : 1;
+}
+
 int Barrier(void*, const neuroncore_group_t* group, char*, size_t) {
   meeting.Meet(group->rank, group->size, nullptr, [](const std::vector<const void*>&) {});
   return 0;
@@ -85,6 +107,7 @@ struct Transport {
     table.describe_group = DescribeGroup;
     table.all_reduce = AllReduce;
     table.all_gather = AllGather;
+    table.all_to_all = AllToAll;
     table.barrier = Barrier;
     OK(neuroncore_set_collectives(&table));
   }
@@ -171,6 +194,25 @@ TEST(programs_over_two_ranks) {
   });
 }
 
+TEST(parts_of_different_sizes) {
+  Transport transport;
+  // Rank 0 keeps one element and sends two; rank 1 sends none, and one to itself.
+  Model from0(Call("all_to_all", "group=0;send=1,2;receive=1,0", "tensor<3xf32>", "tensor<1xf32>"), 0);
+  Model from1(Call("all_to_all", "group=0;send=0,1;receive=2,1", "tensor<1xf32>", "tensor<3xf32>"), 1);
+  Model even0(Call("all_to_all", "group=0", "tensor<2xf32>", "tensor<2xf32>"), 0);
+  Model even1(Call("all_to_all", "group=0", "tensor<2xf32>", "tensor<2xf32>"), 1);
+  if (std::string(neuroncore_description()).find("PJRT API 0.106") != std::string::npos) return;
+  OnRanks([&](int rank) {
+    Tensor x(rank == 0 ? 12 : 4, rank), y(rank == 0 ? 4 : 12, rank), two(8, rank), other(8, rank);
+    x.Write(rank == 0 ? std::vector<float>{1, 2, 3} : std::vector<float>{4});
+    two.Write(std::vector<float>{static_cast<float>(rank), static_cast<float>(rank + 10)});
+    (rank == 0 ? from0 : from1).Run({&x}, {&y});
+    CHECK(y.Floats() == (rank == 0 ? std::vector<float>{1} : std::vector<float>{2, 3, 4}));
+    (rank == 0 ? even0 : even1).Run({&two}, {&other});
+    CHECK(other.Floats() == (rank == 0 ? std::vector<float>{0, 1} : std::vector<float>{10, 11}));
+  });
+}
+
 TEST(what_a_transport_refuses_is_reported) {
   Transport transport;
   Tensor x(std::vector<float>{1, 2}), y(8), z(64);
@@ -182,9 +224,14 @@ TEST(what_a_transport_refuses_is_reported) {
   CHECK_CONTAINS(neuroncore_last_error(), "no group nine");
   Model unsized(Call("all_gather", "group=0", "tensor<2xf32>", "tensor<10xf32>"));
   FAILS(unsized.TryRun({&x}, {&z}), NRT_EXEC_COMPLETED_WITH_ERR);
-  Model missing(Call("all_to_all", "group=0", "tensor<2xf32>", "tensor<2xf32>"));
+  Model missing(Call("broadcast", "group=0;root=0", "tensor<2xf32>", "tensor<2xf32>"));
   FAILS(missing.TryRun({&x}, {&y}), NRT_EXEC_COMPLETED_WITH_ERR);
-  CHECK_CONTAINS(neuroncore_last_error(), "all_to_all");
+  CHECK_CONTAINS(neuroncore_last_error(), "broadcast");
+  Model short_of_one(Call("all_to_all", "group=0;send=1,0;receive=1,1", "tensor<2xf32>", "tensor<2xf32>"));
+  FAILS(short_of_one.TryRun({&x}, {&y}), NRT_EXEC_COMPLETED_WITH_ERR);
+  CHECK_CONTAINS(neuroncore_last_error(), "send=1,0 does not cut 2 elements");
+  Model three(Call("all_to_all", "group=0;send=1,1,0;receive=1,1", "tensor<2xf32>", "tensor<2xf32>"));
+  FAILS(three.TryRun({&x}, {&y}), NRT_EXEC_COMPLETED_WITH_ERR);
   Model unnamed(Call("all_reduce", "group=0", "tensor<2xf32>", "tensor<2xf32>"));
   FAILS(unnamed.TryRun({&x}, {&y}), NRT_EXEC_COMPLETED_WITH_ERR);
 }

@@ -25,6 +25,7 @@ from .donation import donated_inputs, undefined_outputs
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
 from .origin import Origin, argument_names
+from .out_collectives import make_functional
 from .outline import host_update_function, is_cpu_number, outline_of
 from .program import InputLayout, layout_of_input, lower_to_program
 from .streams import take_stream_operators
@@ -73,6 +74,7 @@ class CompiledGraph:
         self.origin = origin
         self.model_name = statistics.get_model_name()
         self._stream_calls = take_stream_operators(gm)
+        make_functional(gm)
         self._outline = outline_of(gm.graph)
         self._donated = donated_inputs(role, self._outline)
         attributes = [node for node in gm.graph.find_nodes(op="get_attr") if submodule_of(node) is None]

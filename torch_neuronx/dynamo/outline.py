@@ -54,7 +54,7 @@ _VIEW_LISTS = frozenset(
 
 
 # Namespaces of the operators that are collectives, or wait for one.
-_COLLECTIVES = ("_c10d_functional", "_dtensor")
+_COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 
 class Output(NamedTuple):

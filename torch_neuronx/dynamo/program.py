@@ -130,7 +130,7 @@ def lower_to_program(
         results.append(value)
         if value.numel == operand.window.numel and value.dtype == operand.window.dtype:
             b.alias(operand.number, len(results) - 1)
-    if not results:
+    if not results and b.collective_token is None:
         return None, 0
     if undefined:
         numbers = [operand.number for i in undefined if (operand := operands[i]) is not None]

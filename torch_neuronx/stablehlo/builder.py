@@ -281,14 +281,18 @@ class Builder(Elementwise, Structured):
         types: Sequence[tuple[Sequence[int], torch.dtype]],
         config: str = "",
         updated: int | None = None,
+        has_side_effect: bool = False,
     ) -> tuple[Value, ...]:
         """A typed custom call; `config` reaches the kernel as its attribute of that name.
 
-        updated: the operand whose memory the only result may take.
+        updated: the operand whose memory the only result may take. has_side_effect: it happens though nobody uses
+        its results.
         """
         attributes = (
             f"call_target_name = {_quote(name)}, api_version = 4 : i32, backend_config = {{config = {_quote(config)}}}"
         )
+        if has_side_effect:
+            attributes += ", has_side_effect = true"
         if updated is not None:
             attributes += (
                 ", output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], "

@@ -165,8 +165,9 @@ typedef struct {
                     size_t bytes_per_rank, char* error, size_t error_size);
   int (*reduce_scatter)(void* context, const neuroncore_group_t* group, neuroncore_reduce_t op, int32_t element_type,
                         const void* input, void* output, size_t count_per_rank, char* error, size_t error_size);
-  int (*all_to_all)(void* context, const neuroncore_group_t* group, const void* input, void* output,
-                    size_t bytes_per_pair, char* error, size_t error_size);
+  /* input_bytes[r] go to rank r, output_bytes[r] come from it; the parts lie one after another. */
+  int (*all_to_all)(void* context, const neuroncore_group_t* group, const void* input, const size_t* input_bytes,
+                    void* output, const size_t* output_bytes, char* error, size_t error_size);
   int (*broadcast)(void* context, const neuroncore_group_t* group, int32_t root, void* data, size_t bytes, char* error,
                    size_t error_size);
   int (*barrier)(void* context, const neuroncore_group_t* group, char* error, size_t error_size);

@@ -6,7 +6,8 @@ becomes a call of one of its collective kernels. A group is named by its place a
 all ranks share one program.
 
 Each collective takes a token of the one before and returns one, because ranks must meet in one order, and XLA may
-otherwise run independent calls side by side.
+otherwise run independent calls side by side. A collective whose result nobody uses happens all the same: another
+rank may need it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...stablehlo import Builder, Value
 from ..registry import LoweringError, lowers
 
 functional = torch.ops._c10d_functional
+differentiable = torch.ops._c10d_functional_autograd  # the same, as older programs call them
 
 _REDUCTIONS = {
     "sum": "sum",
@@ -43,7 +45,8 @@ def _call(b: Builder, name: str, x: Value, shape: Sequence[int], config: str) ->
             "collective outside of the compiled function"
         )
     token = b.collective_token if b.collective_token is not None else b.constant(0, torch.int32)
-    result, b.collective_token = b.custom_call(f"neuroncore.{name}", [x, token], [(shape, x.dtype), _TOKEN], config)
+    types = [(shape, x.dtype), _TOKEN]
+    result, b.collective_token = b.custom_call(f"neuroncore.{name}", [x, token], types, config, has_side_effect=True)
     return result
 
 
@@ -88,7 +91,7 @@ def all_reduce_coalesced(b: Builder, inputs: Sequence[Value], reduce_op: str, gr
     return [_all_reduce(b, x, reduce_op, group_of(group_name)) for x in inputs]
 
 
-@lowers(functional.all_gather_into_tensor.default)
+@lowers(functional.all_gather_into_tensor.default, differentiable.all_gather_into_tensor.default)
 def all_gather_into_tensor(b: Builder, x: Value, group_size: int, group_name: Any) -> Value:
     return _all_gather(b, x, group_of(group_name))
 
@@ -100,7 +103,7 @@ def all_gather_into_tensor_coalesced(
     return [_all_gather(b, x, group_of(group_name)) for x in inputs]
 
 
-@lowers(functional.reduce_scatter_tensor.default)
+@lowers(functional.reduce_scatter_tensor.default, differentiable.reduce_scatter_tensor.default)
 def reduce_scatter_tensor(b: Builder, x: Value, reduce_op: str, group_size: int, group_name: Any) -> Value:
     return _reduce_scatter(b, x, reduce_op, group_of(group_name))
 
@@ -112,16 +115,45 @@ def reduce_scatter_tensor_coalesced(
     return [_reduce_scatter(b, x, reduce_op, group_of(group_name)) for x in inputs]
 
 
-@lowers(functional.all_to_all_single.default)
+@lowers(functional.all_to_all_single.default, differentiable.all_to_all_single.default)
 def all_to_all_single(
     b: Builder, x: Value, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int], group_name: Any
 ) -> Value:
-    if len({*output_split_sizes, *input_split_sizes}) > 1:
+    group = group_of(group_name)
+    name = b.location.operator
+    for what, sizes in (("output", output_split_sizes), ("input", input_split_sizes)):
+        if len(sizes) != group.size or min(sizes) < 0:
+            raise LoweringError(
+                f"{name}: expected a split size of the {what} for each of {group.size} ranks, got {list(sizes)}"
+            )
+    if sum(input_split_sizes) != x.shape[0]:
         raise LoweringError(
-            f"{b.location.operator}: split sizes {list(output_split_sizes)} and {list(input_split_sizes)} differ; in a "
-            "graph every rank exchanges equal parts: pad them, or call all_to_all outside of the compiled function"
+            f"{name}: the split sizes of the input, {list(input_split_sizes)}, add up to {sum(input_split_sizes)}, "
+            f"but its sizes are {list(x.shape)}"
         )
-    return _all_to_all(b, x, group_of(group_name))
+    if len({*output_split_sizes, *input_split_sizes}) == 1:
+        return _all_to_all(b, x, group)
+    return _uneven_all_to_all(b, x, output_split_sizes, input_split_sizes, group)
+
+
+def _uneven_all_to_all(
+    b: Builder, x: Value, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int], group: Group
+) -> Value:
+    """Split sizes are this rank's own, so the ranks' programs differ in them, as they do where shapes differ.
+
+    A rank takes part even if it gives or gets nothing; then one element stands for none.
+    """
+    row = math.prod(x.shape[1:])
+    send, receive = ([row * n for n in sizes] for sizes in (input_split_sizes, output_split_sizes))
+    shape = (sum(output_split_sizes), *x.shape[1:])
+    operand = b.reshape(x, (sum(send),)) if sum(send) else b.constant(0, x.dtype, (1,))
+    config = f"group={group.ordinal};send={_listed(send)};receive={_listed(receive)}"
+    result = _call(b, "all_to_all", operand, (max(1, sum(receive)),), config)
+    return b.reshape(result, shape) if sum(receive) else b.constant(0, x.dtype, shape)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 @lowers(functional.broadcast.default)
