@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torch.testing import assert_close
 
 from torch_neuronx import _C, cache_artifacts, compiler, metrics
 from torch_neuronx.compiler.cache import CacheWarning
+from torch_neuronx.dynamo import backend, inference
 from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics, reset_dynamo_metrics, set_model_name
 from torch_neuronx.tools import neuron_cache
 
@@ -150,6 +153,195 @@ def test_another_compiler_or_processor_compiles_again(monkeypatch: pytest.Monkey
     train()
     assert counts() == (2, 0)
     assert compilations() >= before + 2
+
+
+# -- graphs that need no trace ----------------------------------------------------------------------
+
+
+def infer(x: torch.Tensor, factor: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.nn.functional.layer_norm(x * factor, x.shape[-1:])
+    x.add_(1)
+    return y.sum(), y.t()
+
+
+def run_inference(function: Any = infer, x: torch.Tensor | None = None) -> None:
+    """Compiles `function` and calls it; the input is written."""
+    x = torch.arange(12.0).reshape(3, 4) if x is None else x
+    on_device = x.to("neuron") if x.is_contiguous() else x.t().to("neuron").t()
+    expected = x.clone()
+    with torch.no_grad():
+        results = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)(on_device)
+        assert_close([result.cpu() for result in results], list(function(expected)))
+    assert_close(on_device.cpu(), expected)
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with every trace of a graph without gradients."""
+    traces: list[int] = []
+    original = inference.trace
+    monkeypatch.setattr(inference, "trace", lambda *arguments: traces.append(1) or original(*arguments))
+    return traces
+
+
+def test_a_warm_process_does_not_trace(traced: list[int]) -> None:
+    run_inference()
+    assert len(traced) == 1 and counts() == (1, 0)
+    for _ in range(2):
+        forget()
+        run_inference()
+        assert len(traced) == 1 and counts() == (0, 1)
+
+
+def test_graphs_with_results_on_the_host_and_inputs_from_there(traced: list[int]) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y.mul_(2)
+        return x + y.to(x.device), (x * 2).cpu()
+
+    for expected in ((1, 0), (0, 1)):
+        forget()
+        x, y = torch.arange(4.0), torch.ones(4)
+        with torch.no_grad():
+            first, second = torch.compile(function, backend="neuron", dynamic=False)(x.to("neuron"), y)
+        assert_close((first.cpu(), second, y), (x + 2, x * 2, torch.full((4,), 2.0)))
+        assert second.device.type == "cpu"
+        assert counts() == expected
+    assert len(traced) == 1
+
+
+def test_other_layouts_trace_after_all(traced: list[int]) -> None:
+    run_inference()
+    forget()
+    run_inference()
+    assert len(traced) == 1
+    run_inference(x=torch.arange(12.0).reshape(4, 3).t())
+    assert len(traced) == 2
+
+
+def other_operators(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.nn.functional.rms_norm(x * 3.0, x.shape[-1:])
+    x.add_(1)
+    return y.sum(), y.t()
+
+
+@pytest.mark.parametrize("change", ["function", "constant", "dtype", "shape", "result", "version"])
+def test_whatever_the_graph_depends_on_traces_again(
+    change: str, traced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_inference()
+    forget()
+    if change == "function":
+        run_inference(other_operators)
+    elif change == "constant":
+        run_inference(lambda x: infer(x, 3.5))
+    elif change == "dtype":
+        run_inference(x=torch.arange(12.0, dtype=torch.float64).reshape(3, 4))
+    elif change == "shape":
+        run_inference(x=torch.arange(12.0).reshape(4, 3))
+    elif change == "result":
+        run_inference(lambda x: (infer(x)[0],))
+    else:
+        monkeypatch.setattr(_C, "compiler_fingerprint", lambda: "another processor")
+        run_inference()
+    assert len(traced) == 2
+
+
+def test_another_decomposition_traces_again(traced: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.multi_margin_loss(x, classes)
+
+    def another(x: torch.Tensor, *_: Any) -> torch.Tensor:
+        return x.sum() + 5
+
+    overload = torch.ops.aten.multi_margin_loss.default
+    table = backend.decompositions()
+    assert overload in table
+    x, classes = torch.arange(12.0).reshape(3, 4), torch.tensor([0, 2, 1])
+    for rule, expected in (
+        (table[overload], function(x, classes)),
+        (another, x.sum() + 5),
+        (table[overload], function(x, classes)),
+    ):
+        forget()
+        monkeypatch.setattr(backend, "decompositions", lambda rule=rule: {**table, overload: rule})
+        with torch.no_grad():
+            result = torch.compile(function, backend="neuron", dynamic=False)(x.to("neuron"), classes.to("neuron"))
+        assert_close(result.cpu(), expected)
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.autocast("neuron", torch.bfloat16),
+        lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ],
+)
+def test_another_setting_traces_again(setting: Any, traced: list[int]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    x = torch.randn(1, 2, 8, 4).to("neuron")
+    for context in (contextlib.nullcontext, setting, contextlib.nullcontext, setting):
+        forget()
+        with torch.no_grad(), context():
+            torch.compile(function, backend="neuron", dynamic=False)(x)
+    assert len(traced) == 2
+
+
+def test_functions_of_other_packages_are_traced_each_time(traced: list[int]) -> None:
+    @torch._dynamo.allow_in_graph
+    def tripled(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    for expected in (1, 2):
+        forget()
+        with torch.no_grad():
+            result = torch.compile(lambda x: tripled(x) + 1, backend="neuron", dynamic=False)(
+                torch.arange(3.0).to("neuron")
+            )
+        assert_close(result.cpu(), torch.arange(3.0) * 3 + 1)
+        assert len(traced) == expected
+
+
+def test_a_missing_neff_is_traced_and_compiled(directory: Path, traced: list[int]) -> None:
+    run_inference()
+    forget()
+    for path in neffs(directory):
+        path.unlink()
+    before = compilations()
+    run_inference()
+    assert len(traced) == 2 and counts() == (1, 0)
+    assert compilations() > before
+
+
+@pytest.mark.parametrize("fault", ["damaged line", "file of another user", "writable by others"])
+def test_a_record_that_cannot_be_trusted_is_not_used(directory: Path, traced: list[int], fault: str) -> None:
+    run_inference()
+    forget()
+    for path in directory.glob("index/*"):
+        if fault == "damaged line":
+            path.write_bytes(path.read_bytes().replace(b'"host_inputs"', b'"h0st_inputs"'))
+        elif fault == "writable by others":
+            path.chmod(0o666)
+        else:
+            if os.geteuid() != 0:
+                pytest.skip("only root can give a file away")
+            os.chown(path, 12345, 12345)
+    with contextlib.nullcontext() if fault == "damaged line" else pytest.warns(CacheWarning, match="not used"):
+        run_inference()
+    assert len(traced) == 2
+
+
+def test_artifacts_spare_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: list[int]) -> None:
+    run_inference()
+    artifacts = torch.compiler.save_cache_artifacts()
+    assert artifacts is not None
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "another"))
+    forget()
+    torch.compiler.load_cache_artifacts(artifacts[0])
+    run_inference()
+    assert len(traced) == 1 and counts() == (0, 1)
 
 
 # -- artifacts -------------------------------------------------------------------------------------

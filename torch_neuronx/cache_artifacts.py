@@ -25,7 +25,7 @@ _log = logger(__name__)
 class NeuronGraphArtifact(CacheArtifact):
     """A record of the index and its NEFF. key: the fingerprint of the graph, in hexadecimal.
 
-    content: a line of JSON (version, record, manifest, checksum of the NEFF), then the NEFF.
+    content: a line of JSON (version, record, manifest, checksum of the NEFF, plan), then the NEFF.
     """
 
     @staticmethod
@@ -41,6 +41,8 @@ class NeuronGraphArtifact(CacheArtifact):
             described = json.loads(header)
             version, record, checksum = described["version"], described["record"], described["sha256"]
             fingerprint = bytes.fromhex(self.key)
+            plan = described.get("plan")
+            plan_key = bytes.fromhex(plan[0]) if plan else b""
         except (ValueError, KeyError, TypeError) as error:
             _log.warning("a compiled graph among the cache artifacts is damaged (%r) and ignored", error)
             return
@@ -57,10 +59,18 @@ class NeuronGraphArtifact(CacheArtifact):
         if record["neff"] is not None:
             adopt(CompiledNeff(record["neff"], data), described["manifest"])
         program_index().add(fingerprint, record)
+        if plan:
+            program_index().add(plan_key, plan[1])
 
 
-def record(fingerprint: bytes, record: dict[str, Any], neff: CompiledNeff | None) -> None:
-    """Lets `save_cache_artifacts` carry a graph. neff: None for a graph that computes nothing."""
+def record(
+    fingerprint: bytes,
+    record: dict[str, Any],
+    neff: CompiledNeff | None,
+    plan: tuple[bytes, dict[str, Any]] | None,
+) -> None:
+    """Lets `save_cache_artifacts` carry a graph. neff: None for a graph that computes nothing. plan: what spares
+    the trace of the graph, and its key."""
     from .compiler import neff_cache
     from .compiler.directory import UntrustedError
 
@@ -77,6 +87,7 @@ def record(fingerprint: bytes, record: dict[str, Any], neff: CompiledNeff | None
         "record": record,
         "manifest": manifest,
         "sha256": hashlib.sha256(data).hexdigest(),
+        "plan": plan and [plan[0].hex(), plan[1]],
     }
     content = json.dumps(header, sort_keys=True).encode() + b"\n" + data
     CacheArtifactManager.record_artifact(NeuronGraphArtifact.type(), fingerprint.hex(), content)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +14,9 @@ from torch._dynamo.backends.common import aot_autograd
 
 from ..log import OncePer, logger
 from ..lowering import load_rules
-from . import recompiles
-from .compile import compile_graph
+from . import inference, recompiles
+from .compile import CompiledGraph, compile_graph, compile_traced
+from .fingerprint import fingerprint_of_calls
 from .origin import Origin, origin_of
 from .partition import partition
 from .slices import slice_before_linear
@@ -48,7 +51,30 @@ def neuron(
     slice_before_linear(gm)
     origin = origin_of(gm, static_inputs)
     recompiles.note(origin)
-    return _aot(origin)(gm, static_inputs)
+    with _collection_paused():
+        compiled = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
+        if compiled is not None:
+            return lambda *arguments: compiled(list(arguments))
+        return _aot(origin)(gm, static_inputs)
+
+
+@contextlib.contextmanager
+def _collection_paused() -> Iterator[None]:
+    """No cyclic garbage collection: a trace makes many objects that stay, and each full collection goes through
+    everything that PyTorch has imported."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin) -> CompiledGraph | None:
+    table = decompositions()
+    trace = functools.partial(inference.trace, gm, inference.fakes_of(inputs), table)
+    return compile_traced(trace, fingerprint_of_calls(gm.graph, inputs, table), role="inference", origin=origin)
 
 
 def _aot(origin: Origin) -> Callable[..., Any]:

@@ -26,7 +26,8 @@ from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
 from .origin import Origin, argument_names
 from .out_collectives import make_functional
-from .outline import host_update_function, is_cpu_number, outline_of
+from .outline import Outline, host_update_function, is_cpu_number, outline_of
+from .plan import Plan, from_record, to_record
 from .program import InputLayout, layout_of_input, lower_to_program
 from .streams import take_stream_operators
 
@@ -47,7 +48,34 @@ def compile_graph(
     TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION=0.
     """
     with _disable_current_modes():  # constants are real tensors
-        return CompiledGraph(gm, role, origin)
+        return CompiledGraph(role, origin, gm)
+
+
+def compile_traced(
+    trace: Callable[[], torch.fx.GraphModule | None], key: bytes | None, *, role: str, origin: Origin
+) -> CompiledGraph | None:
+    """`compile_graph` of what `trace` returns, without calling it where the index knows the graph by `key`.
+
+    key: identifies the graph before it is traced; None when nothing does. None: there is no such graph.
+    """
+    record = None if key is None or _keeps_artifacts() else program_index().find(key)
+    if record is not None:
+        plan = from_record(record)
+        recalled = CompiledGraph(role, origin, None, plan=plan, trace=trace)
+        if recalled.is_ready:
+            return recalled
+    gm = trace()
+    if gm is None:
+        return None
+    graph = compile_graph(gm, (), role=role, origin=origin)
+    if key is not None:
+        graph.remember(key)
+    return graph
+
+
+def _keeps_artifacts() -> bool:
+    """What the index spares is the lowering, and that is what makes the text to be saved."""
+    return environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS")
 
 
 class _Prepared(NamedTuple):
@@ -64,47 +92,76 @@ class _Prepared(NamedTuple):
 
 
 class CompiledGraph:
-    """Called with the list of the graph's inputs, which it empties; returns the list of its results."""
+    """Called with the list of the graph's inputs, which it empties; returns the list of its results.
 
-    def __init__(self, gm: torch.fx.GraphModule, role: str, origin: Origin):
+    gm: the graph. Where it is None, `plan` says how to launch it, and `trace` makes it if it is needed after all.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        origin: Origin,
+        gm: torch.fx.GraphModule | None,
+        *,
+        plan: Plan | None = None,
+        trace: Callable[[], torch.fx.GraphModule | None] | None = None,
+    ):
         self._boxed_call = True  # of the instance: AOTAutograd copies it from there when it wraps the backward
-        self.gm = gm
+        self._gm = gm
+        self._trace = trace
         self.name = _name(role, origin)
         self.role = role
         self.origin = origin
         self.model_name = statistics.get_model_name()
+        self._mutex = threading.Lock()
+        self._failure: Exception | None = None  # set: the graph runs operator by operator
+        self._pending: _Prepared | None = None
+        self._remembered: tuple[bytes, dict[str, Any]] | None = None  # in the index, beside the program
+        self._held_names: list[str] = []
+        self._held: list[torch.Tensor] = []
+        self._donated: list[int] = []
+        self._stream_calls: list[Callable[[], Any]] = []
+        if plan is not None:
+            self._expected, self._operators = plan.layouts, plan.operators
+            self._names = [name for name, _ in origin.inputs]
+            self._set_outline(plan.outline)
+            self._pending = self._recall(plan.layouts, plan.fingerprint)
+            return
+        assert gm is not None
         self._stream_calls = take_stream_operators(gm)
         make_functional(gm)
-        self._outline = outline_of(gm.graph)
-        self._donated = donated_inputs(role, self._outline)
         attributes = [node for node in gm.graph.find_nodes(op="get_attr") if submodule_of(node) is None]
         held = {node.target: attribute_of(node) for node in attributes}
         held = {name: tensor for name, tensor in held.items() if _is_operand(tensor)}
         self._held_names = list(held)
         self._held = [tensor.detach().to("neuron").contiguous() for tensor in held.values()]
-        self._graph = _C.Graph(self.name, len(self._outline.inputs))
-        self._all_tensors = self._outline.inputs == list(range(len(self._outline.placeholders)))
-        self._plain = self._all_tensors and not (
-            self._outline.host_inputs
-            or self._outline.host_returns
-            or self._outline.values_returned
-            or self._outline.host_updates
-            or self._stream_calls
-        )
-        self._host_update = host_update_function(self._outline)
-        self._mutex = threading.Lock()
-        self._failure: Exception | None = None  # set: the graph runs operator by operator
-        expected = [self._outline.placeholders[i].meta["val"] for i in self._outline.inputs]
+        outline = outline_of(gm.graph)
+        self._donated = donated_inputs(role, outline)
+        inputs = [outline.placeholders[i] for i in outline.inputs]
         self._expected = [
-            layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(expected)
+            layout_of_input(node.meta["val"], index in outline.host_inputs) for index, node in enumerate(inputs)
         ]
-        self._pending: _Prepared | None = None
+        self._operators = _operators(gm.graph)
+        self._names = argument_names(inputs, origin)
+        self._set_outline(outline)
         try:
             self._pending = self._prepare(self._expected)
         except LoweringError as error:
             if environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
                 raise
             self._run_eagerly_because(error)
+
+    def _set_outline(self, outline: Outline) -> None:
+        self._outline = outline
+        self._graph = _C.Graph(self.name, len(outline.inputs))
+        self._plain = outline.inputs == list(range(outline.argument_count)) and not (
+            outline.host_inputs
+            or outline.host_returns
+            or outline.values_returned
+            or outline.host_updates
+            or self._stream_calls
+        )
+        self._host_update = host_update_function(outline)
 
     # -- the call ----------------------------------------------------------------------------
 
@@ -195,8 +252,7 @@ class CompiledGraph:
         return results
 
     def _copy_to_device(self, tensors: list[torch.Tensor]) -> None:
-        all_names = argument_names([self._outline.placeholders[i] for i in self._outline.inputs], self.origin)
-        names = [all_names[i] for i in self._outline.host_inputs]
+        names = [self._names[i] for i in self._outline.host_inputs]
         if environment.get("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY"):
             shapes = ", ".join(
                 f"{n} {list(tensors[i].shape)}" for n, i in zip(names, self._outline.host_inputs, strict=True)
@@ -217,19 +273,41 @@ class CompiledGraph:
 
     # -- the program -------------------------------------------------------------------------
 
+    @property
+    def gm(self) -> torch.fx.GraphModule:
+        """The graph, traced now if nothing has needed it before."""
+        if self._gm is None:
+            assert self._trace is not None
+            with _disable_current_modes():
+                gm = self._trace()
+            assert gm is not None  # what the index knows has been traced before
+            self._gm, self._trace = gm, None
+            self._outline = outline_of(gm.graph)
+        return self._gm
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a program, or one on its way."""
+        return self._pending is not None
+
+    def remember(self, key: bytes) -> None:
+        """Lets the index find the graph by `key`, before it is traced."""
+        if self._pending is None or self._held or self._stream_calls:
+            return
+        record = to_record(Plan(self._outline, self._expected, self._operators, self._pending.fingerprint))
+        if record is not None:
+            program_index().add(key, record)
+            self._remembered = (key, record)
+
     def _prepare(self, layouts: list[InputLayout]) -> _Prepared:
         """Finds the program in the index, or lowers it and hands it to the compiler."""
         undefined = undefined_outputs(self._donated, layouts)
         key = fingerprint(self.gm.graph, layouts, self._held, undefined)
-        # What the index spares is the lowering, and that is what makes the text to be saved.
-        keep = environment.get("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS")
-        record = None if keep else program_index().find(key)
-        if record is not None:
-            recalled = self._recall(layouts, key, record)
-            if recalled is not None:
-                return recalled
+        keep = _keeps_artifacts()
+        recalled = None if keep else self._recall(layouts, key)
+        if recalled is not None:
+            return recalled
         started = time.perf_counter()
-        names = argument_names([self._outline.placeholders[i] for i in self._outline.inputs], self.origin)
         metadata: dict[str, Any] = {
             "operator": self.name,
             "model": self.model_name,
@@ -237,10 +315,11 @@ class CompiledGraph:
             "line": self.origin.line,
             "kind": "graph",
             "role": self.role,
-            "operators": _operators(self.gm.graph),
-            "arguments": [[name, _describe(layout)] for name, layout in zip(names, layouts, strict=True)],
+            "operators": self._operators,
+            "arguments": [[name, _describe(layout)] for name, layout in zip(self._names, layouts, strict=True)],
         }
         readable = self._readable() if keep else ""
+        record: dict[str, Any]
         program, increment = lower_to_program(
             self.gm, self._outline, layouts, self._held, self._held_names, metadata, undefined
         )
@@ -262,7 +341,10 @@ class CompiledGraph:
         started_program = device_program.start(program, self.name, record["estimate"], compiled, kind="graph")
         return _Prepared(layouts, started_program, increment, key, record, lowering_seconds, save if keep else None)
 
-    def _recall(self, layouts: list[InputLayout], key: bytes, record: dict[str, Any]) -> _Prepared | None:
+    def _recall(self, layouts: list[InputLayout], key: bytes) -> _Prepared | None:
+        record = program_index().find(key)
+        if record is None:
+            return None
         if record["neff"] is None:
             return _Prepared(layouts, None, 0, key, record)
         program = device_program.recall(record["neff"], self.name, record["estimate"], kind="graph")
@@ -275,7 +357,7 @@ class CompiledGraph:
         statistics.record_graph(self, neff, prepared.lowering_seconds, time.perf_counter() - started)
         if prepared.keep is not None and neff is not None:
             prepared.keep(neff)
-        cache_artifacts.record(prepared.fingerprint, prepared.record, neff)
+        cache_artifacts.record(prepared.fingerprint, prepared.record, neff, self._remembered)
         returns = [None if r is None else tuple(r) for r in self._outline.returns]
         outputs = [output.describe() for output in self._outline.outputs]
         for index in undefined_outputs(self._donated, prepared.layouts):
@@ -288,7 +370,7 @@ class CompiledGraph:
             returns,
             self._held,
             prepared.random_increment,
-            _operators(self.gm.graph),
+            self._operators,
             self._outline.is_awaited,
         )
 
@@ -314,7 +396,7 @@ class CompiledGraph:
         self._failure = error
 
     def _run_eagerly(self, arguments: list[Any]) -> list[Any]:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             return list(torch.fx.Interpreter(self.gm).run(*arguments))
 
 

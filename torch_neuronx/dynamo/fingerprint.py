@@ -8,14 +8,14 @@ machine and run finds the same record.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..lowering.graph import attribute_of, submodule_of
 from .outline import is_collective
-from .program import InputLayout
+from .program import InputLayout, layout_of_input
 
 
 def fingerprint(
@@ -90,3 +90,108 @@ def _of_attribute(node: torch.fx.Node) -> str:
         data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
         text += hashlib.sha256(data).hexdigest()
     return text
+
+
+# -- before the trace ----------------------------------------------------------------------------
+
+# Packages whose functions do the same wherever PyTorch has the same version, which is part of the index's.
+_KNOWN_PACKAGES = frozenset({"torch", "_operator", "math", "builtins"})
+
+_CONSTANTS = (type(None), type(...), bool, int, float, complex, str, torch.dtype, torch.memory_format, torch.layout)
+
+
+class _Unknown(Exception):
+    """Something that has no name which is the same in every process."""
+
+
+def fingerprint_of_calls(
+    graph: torch.fx.Graph, inputs: Sequence[torch.Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> bytes | None:
+    """Of Dynamo's graph, whose nodes are Python functions and methods of tensors, and of what its trace depends on.
+
+    inputs: what Dynamo hands to a backend. None when something in the graph cannot be identified.
+    """
+    memories: dict[int, int] = {}
+    lines = [_state(), decompositions_fingerprint(decompositions)]
+    for tensor in inputs:
+        memory = memories.setdefault(tensor.untyped_storage()._cdata, len(memories))
+        lines.append(f"{tensor.device.type} {_of_tensor(tensor)} {memory} {tensor.requires_grad}")
+        lines.append(f"{tensor.is_conj()} {tensor.is_neg()}")
+        if tensor.device.type == "neuron":
+            lines.append(repr(tuple(_plain(v) for v in layout_of_input(tensor, False))))
+    numbers: dict[torch.fx.Node, int] = {}
+    try:
+        for node in graph.nodes:
+            numbers[node] = len(numbers)
+            lines.append(f"{node.op} {_name(node)} {_identified((node.args, node.kwargs), numbers)}")
+    except _Unknown:
+        return None
+    return b"calls\0" + hashlib.sha256("\n".join(lines).encode()).digest()
+
+
+def _name(node: torch.fx.Node) -> str:
+    target: Any = node.target
+    if node.op == "call_method":
+        return target
+    if node.op in ("placeholder", "output"):
+        return ""
+    if node.op != "call_function":
+        raise _Unknown
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(target)
+    module = getattr(target, "__module__", None)
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
+    if module is None:  # functions of PyTorch's extension: Dynamo takes them from these places
+        module = next((m.__name__ for m in _EXTENSION_MODULES if getattr(m, str(name), None) is target), None)
+    if module is None or name is None or "<" in name or module.partition(".")[0] not in _KNOWN_PACKAGES:
+        raise _Unknown
+    return f"{module}.{name}"
+
+
+_EXTENSION_MODULES = (torch, torch._C._nn, torch._C, torch._C._VariableFunctions)
+
+
+def _identified(value: Any, numbers: dict[torch.fx.Node, int]) -> str:
+    """`_plain`, of what is known to be identified by it. Raises _Unknown."""
+    if isinstance(value, torch.fx.Node):
+        return f"%{numbers[value]}"
+    if isinstance(value, (tuple, list)):
+        return "(" + ",".join(_identified(v, numbers) for v in value) + ")"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{k}:{_identified(v, numbers)}" for k, v in sorted(value.items())) + "}"
+    if isinstance(value, slice):
+        return f"slice({_identified((value.start, value.stop, value.step), numbers)})"
+    if isinstance(value, (torch.device, *_CONSTANTS)):
+        return _plain(value)
+    raise _Unknown
+
+
+def _state() -> str:
+    """The settings of PyTorch that decide which operators its functions call."""
+    return repr(
+        (
+            torch.get_default_dtype(),
+            [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("neuron", "cpu")],
+            torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.get_float32_matmul_precision(),
+            torch.backends.opt_einsum.enabled,
+            torch.backends.opt_einsum.strategy,
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cuda.mem_efficient_sdp_enabled(),
+            torch.backends.cuda.math_sdp_enabled(),
+        )
+    )
+
+
+def decompositions_fingerprint(table: Mapping[Any, Callable[..., Any]]) -> str:
+    """Of the operators that are taken apart, and of the code that does it where it is not PyTorch's or ours."""
+    lines = []
+    for overload, rule in table.items():
+        module = getattr(rule, "__module__", None) or ""
+        line = f"{overload} {module}.{getattr(rule, '__qualname__', '')}"
+        if module.partition(".")[0] not in ("torch", "torch_neuronx"):
+            code = getattr(rule, "__code__", None)
+            line += repr(rule) if code is None else f" {code.co_code.hex()} {code.co_consts} {code.co_names}"
+        lines.append(line)
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

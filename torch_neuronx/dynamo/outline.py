@@ -58,9 +58,10 @@ _COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 
 
 class Output(NamedTuple):
-    """A result of the program. target: index of the input whose memory takes it, or -1."""
+    """A result of the program. node: None where the graph is not at hand. target: index of the input whose memory
+    takes it, or -1."""
 
-    node: Node
+    node: Any
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
@@ -82,7 +83,8 @@ class Return(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """inputs: the placeholders that are tensors. values: what the others are, by position.
+    """placeholders: none where the graph is not at hand. argument_count: how many there are.
+    inputs: the placeholders that are tensors. values: what the others are, by position.
     returns: one an output of the graph; None where it returns no tensor (`values_returned` has those).
     fixed_inputs: inputs whose strides must be as traced, because views of them are returned.
     host_inputs: tensors on the CPU that the device needs whole; host_returns: results that belong there.
@@ -91,6 +93,7 @@ class Outline(NamedTuple):
     is_awaited: other ranks wait for it, because it holds a collective."""
 
     placeholders: list[Node]
+    argument_count: int
     inputs: list[int]
     outputs: list[Output]
     returns: list[Return | None]
@@ -163,6 +166,7 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
     ]
     return Outline(
         placeholders,
+        len(placeholders),
         inputs,
         outputs,
         results,
