@@ -14,7 +14,7 @@ from ..stablehlo.builder import Location
 from . import channels_last
 from .control_flow import lower_control_flow
 from .meta import meta_of
-from .registry import TABLE, LoweringError, has_rule, lower
+from .registry import TABLE, LoweringError, lower, rule_of
 from .view_operand import layout_of, read_view, to_memory_order
 
 
@@ -71,7 +71,7 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
     b.location = Location(str(node.target), *_position(node)) if outer.operator == "unknown" else outer
     if node.target is torch.ops.aten.copy_.default:  # what an input holds in the end: `copy` as a value
         return lower(b, torch.ops.aten.copy.default, tuple(args), dict(kwargs), (node.meta["val"],))[0]
-    if not has_rule(node.target):
+    if rule_of(node.target) is None:
         return _decomposed(b, node, args, kwargs)
     if node.target in _OF_MEMORY:
         return _of_memory(b, node, args, kwargs)

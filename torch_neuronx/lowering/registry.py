@@ -82,11 +82,9 @@ def lowers_of_library(name: str) -> Callable[[Callable[..., Any]], Callable[...,
     return enter
 
 
-def has_rule(overload: torch._ops.OpOverload) -> bool:
-    """Whether the table has a rule for `overload`, which enters it when a library has registered the operator."""
-    if overload not in TABLE and overload.name() in _OF_LIBRARIES:
-        TABLE[overload] = _OF_LIBRARIES[overload.name()]
-    return overload in TABLE
+def rule_of(overload: torch._ops.OpOverload) -> Rule | None:
+    """The rule of the table, or that for the operator of a library."""
+    return TABLE.get(overload) or _OF_LIBRARIES.get(overload.name())
 
 
 def lower(
@@ -95,10 +93,11 @@ def lower(
     """Applies the rule of `overload`; returns the values of its results.
 
     out: meta tensors of the results, from PyTorch's meta kernel.
-    Raises KeyError when the table has no rule, AssertionError when a rule returns other shapes
+    There has to be a rule. Raises AssertionError when a rule returns other shapes
     or dtypes than `out` (a bug of the rule).
     """
-    rule = TABLE[overload]
+    rule = rule_of(overload)
+    assert rule is not None, f"{overload} has no rule"
     positional: list[Any] = []
     keyword: dict[str, Any] = {}
     accepted = rule.function.__kwdefaults__ or {}
