@@ -4,12 +4,16 @@
 #include <algorithm>
 
 #include "program_text.h"
+#include "program_work.h"
 
 namespace neuroncore {
 namespace {
 
 // A parameter up to this size is copied sooner than passed.
 constexpr size_t kLargest = 4096;
+// XLA takes longer to compile slices of a vector, and more memory for it. Above this, some half a millisecond, the time
+// that it takes to pass parameters does not count.
+constexpr double kLargestWork = 1 << 24;
 // Fewer parameters of a type are not worth a vector.
 constexpr size_t kFewest = 4;
 // Where parameters begin, so that XLA's vector instructions find them as aligned as before.
@@ -58,8 +62,9 @@ PackedParameters PackParameters(std::string_view program, const ProgramSignature
   PackedParameters packed;
   const std::vector<Parameter>& parameters = signature.parameters;
   packed.places.resize(parameters.size());
-  const bool readable = BodyOf(program, signature) != std::string_view::npos;
-  for (size_t i = 0; readable && i < parameters.size(); ++i) {
+  const bool pays = parameters.size() >= kFewest && BodyOf(program, signature) != std::string_view::npos &&
+                    ProgramWork(program, signature) < kLargestWork;
+  for (size_t i = 0; pays && i < parameters.size(); ++i) {
     if (!IsSmall(parameters[i]) || packed.places[i].vector >= 0) continue;
     std::vector<size_t> alike;
     for (size_t j = i; j < parameters.size(); ++j) {

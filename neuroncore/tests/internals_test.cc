@@ -124,6 +124,13 @@ TEST(few_small_parameters_stay_as_they_are) {
   CHECK_EQ(PackedProgram(text, signature, packed), text);
 }
 
+TEST(the_parameters_of_a_program_with_much_work_stay_as_they_are) {
+  const std::string text =
+      "module {\n  func.func @main(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<f32>, %d: tensor<f32>, "
+      "%e: tensor<9000000xf32>) -> tensor<9000000xf32> {\n    return %e\n  }\n}\n";
+  CHECK(PackParameters(text, Parse(text)).vectors.empty());
+}
+
 TEST(a_plain_signature) {
   ProgramSignature s =
       Parse("module @add {\n  func.func public @main(%arg0: tensor<4x8xf32>, %arg1: tensor<i64>) -> tensor<4xbf16> {");
