@@ -40,6 +40,17 @@ class Messages(logging.Handler):
 
 
 @pytest.fixture
+def fresh_dynamo():
+    """Nothing is compiled before the test, nor after it."""
+    import torch
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def messages():
     """The package's log messages of level 2 and above during the test."""
     logger, handler = logging.getLogger("torch_neuronx"), Messages()

@@ -16,12 +16,7 @@ F = torch.nn.functional
 KERNELS = frozenset({"neuron.convolution"})
 
 
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Block(torch.nn.Module):

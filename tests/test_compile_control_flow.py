@@ -11,12 +11,7 @@ from torch.testing import assert_close
 
 from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics, reset_dynamo_metrics
 
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def compiled(function):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +15,7 @@ import torch_neuronx
 from tests.tiny_models import autoencoder, bert, flux2, gpt2, gpt2_model, move_to, qwen3, qwen3_model, sdxl_unet
 from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics
 
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def graphs() -> int:

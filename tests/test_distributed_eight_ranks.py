@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from distributed_world import World
 
+from tests.tiny_models import flux2_model
+
 RANKS = 8
 CACHE = "TORCH_NEURONX_NEFF_CACHE_DIR"
 
@@ -35,20 +37,8 @@ def shard(transformer: torch.nn.Module, ranks: int) -> None:
 
 
 def make_transformer(dtype: torch.dtype) -> torch.nn.Module:
-    from diffusers import Flux2Transformer2DModel
-
     torch.manual_seed(0)
-    return Flux2Transformer2DModel(
-        in_channels=16,
-        num_layers=1,
-        num_single_layers=1,
-        attention_head_dim=16,
-        num_attention_heads=RANKS,
-        joint_attention_dim=32,
-        timestep_guidance_channels=32,
-        axes_dims_rope=(4, 4, 4, 4),
-        guidance_embeds=False,
-    ).to(dtype)
+    return flux2_model(heads=RANKS).to(dtype)
 
 
 @torch.no_grad()
@@ -57,7 +47,7 @@ def check_transformer(rank: int, size: int, ranks: int, dtype: torch.dtype, comp
     ids = torch.cartesian_prod(torch.arange(1), torch.arange(4), torch.arange(4), torch.arange(1))
     inputs = {
         "hidden_states": torch.randn(1, len(ids), 16).to(dtype),
-        "encoder_hidden_states": torch.randn(1, 8, 32).to(dtype),
+        "encoder_hidden_states": torch.randn(1, 8, 24).to(dtype),
         "timestep": torch.tensor([0.5], dtype=dtype),
         "img_ids": ids,
         "txt_ids": ids[:8] * 0,

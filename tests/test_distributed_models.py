@@ -10,10 +10,13 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
+from distributed_training import Mlp, losses, seeded
 from distributed_world import World
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.functional import scaled_dot_product_attention
+
+from tests.tiny_models import flux2_model
 
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
@@ -34,11 +37,6 @@ def large_world():
 
 def device(rank: int) -> torch.device:
     return torch.device("neuron", rank)
-
-
-def seeded(make: Callable, seed: int = 0):
-    torch.manual_seed(seed)
-    return make()
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-4) -> None:
@@ -79,19 +77,7 @@ def flux(heads: int):
 
 
 def flux2(heads: int):
-    from diffusers import Flux2Transformer2DModel
-
-    model = Flux2Transformer2DModel(
-        in_channels=16,
-        num_layers=1,
-        num_single_layers=1,
-        attention_head_dim=16,
-        num_attention_heads=heads,
-        joint_attention_dim=24,
-        timestep_guidance_channels=32,
-        axes_dims_rope=(4, 4, 4, 4),
-        guidance_embeds=False,
-    )
+    model = flux2_model(heads)
     return model, {
         "hidden_states": torch.randn(1, 16, 16),
         "encoder_hidden_states": torch.randn(1, 8, 24),
@@ -322,27 +308,6 @@ def test_attention_of_distributed_tensors(world):
 # -- data parallelism -----------------------------------------------------------------------------
 
 
-class Mlp(nn.Module):
-    def __init__(self, width: int = 16) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(nn.functional.gelu(self.up(x)))
-
-
-def losses(model: Callable, optimizer: torch.optim.Optimizer, inputs: list[torch.Tensor]) -> list[float]:
-    values = []
-    for x in inputs:
-        optimizer.zero_grad()
-        loss = (model(x) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    return values
-
-
 class Gathered(nn.Module):
     """A parametrization: the whole parameter of a sharded one. Its gradient is averaged and sharded again."""
 
@@ -392,33 +357,6 @@ def check_sharding_by_parametrization(rank: int, size: int) -> None:
 
 def test_compiled_sharding_by_parametrization(world):
     world.run(check_sharding_by_parametrization)
-
-
-def check_compiled_data_parallel(rank: int, size: int, kind: str) -> None:
-    from torch.distributed.fsdp import fully_shard
-    from torch.nn.parallel import DistributedDataParallel
-
-    torch._dynamo.reset()
-    batches = [seeded(lambda: torch.randn(2 * size, 16), seed) for seed in range(3)]
-    reference = seeded(Mlp)
-    expected = losses(reference, torch.optim.AdamW(reference.parameters(), lr=1e-2), batches)
-    model: nn.Module = seeded(Mlp).to(device(rank))
-    if kind == "ddp":
-        model = DistributedDataParallel(model)
-    else:
-        mesh = init_device_mesh("neuron", (size,))
-        fully_shard(model.up, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-    run = torch.compile(model, backend="neuron", dynamic=False)
-    mine = [batch.chunk(size)[rank].to(device(rank)) for batch in batches]
-    values = torch.tensor(losses(run, torch.optim.AdamW(model.parameters(), lr=1e-2), mine), device=device(rank))
-    dist.all_reduce(values, dist.ReduceOp.AVG)
-    close(values, torch.tensor(expected), 1e-3)
-
-
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_compiled_data_parallel(world, kind):
-    world.run(check_compiled_data_parallel, kind)
 
 
 # -- pipelines and checkpoints --------------------------------------------------------------------

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from distributed_training import Mlp, losses, seeded
 from distributed_world import World
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -23,21 +24,6 @@ def world():
 
 def device(rank: int) -> torch.device:
     return torch.device("neuron", torch.neuron.current_device())
-
-
-class Mlp(nn.Module):
-    def __init__(self, width: int = 16) -> None:
-        super().__init__()
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(nn.functional.gelu(self.up(x)))
-
-
-def seeded(make, seed: int = 0):
-    torch.manual_seed(seed)
-    return make()
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-4) -> None:
@@ -124,21 +110,11 @@ def test_a_graph_that_nobody_here_waits_for(world):
     world.run(check_graph_that_nobody_here_waits_for)
 
 
-def losses(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: list[torch.Tensor]) -> list[float]:
-    values = []
-    for x in inputs:
-        optimizer.zero_grad()
-        loss = (model(x) - x).square().mean()
-        loss.backward()
-        optimizer.step()
-        values.append(loss.item())
-    return values
-
-
-def check_data_parallel(rank: int, size: int, kind: str) -> None:
+def check_data_parallel(rank: int, size: int, kind: str, compiled: bool) -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
+    torch._dynamo.reset()
     batches = [seeded(lambda: torch.randn(2 * size, 16), seed) for seed in range(4)]
     reference = seeded(Mlp)
     expected = losses(reference, torch.optim.AdamW(reference.parameters(), lr=1e-2), batches)
@@ -151,14 +127,16 @@ def check_data_parallel(rank: int, size: int, kind: str) -> None:
         fully_shard(model.up, mesh=mesh)
         fully_shard(model, mesh=mesh)
     mine = [batch.chunk(size)[rank].to(device(rank)) for batch in batches]
-    values = torch.tensor(losses(model, torch.optim.AdamW(model.parameters(), lr=1e-2), mine), device=device(rank))
+    run = torch.compile(model, backend="neuron", dynamic=False) if compiled else model
+    values = torch.tensor(losses(run, torch.optim.AdamW(model.parameters(), lr=1e-2), mine), device=device(rank))
     dist.all_reduce(values, dist.ReduceOp.AVG)
     close(values, torch.tensor(expected), 1e-3)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_data_parallel(world, kind):
-    world.run(check_data_parallel, kind)
+def test_data_parallel(world, kind, compiled):
+    world.run(check_data_parallel, kind, compiled)
 
 
 def check_checkpoint(rank: int, size: int, folder: str) -> None:
@@ -241,7 +219,7 @@ def test_collectives_in_a_graph(world):
 def test_collectives_in_a_graph_on_two_hosts():
     world = World(2, hosts=2)
     world.run(check_compiled_collectives)
-    world.run(check_data_parallel, "fsdp")
+    world.run(check_data_parallel, "fsdp", False)
     assert world.close() == [0, 0]
 
 

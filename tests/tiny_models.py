@@ -8,20 +8,24 @@ and of `move`, which moves a tensor to the model's device.
 import torch
 
 
-def flux2():
+def flux2_model(heads=2):
     from diffusers import Flux2Transformer2DModel
 
-    model = Flux2Transformer2DModel(
+    return Flux2Transformer2DModel(
         in_channels=16,
         num_layers=1,
         num_single_layers=1,
         attention_head_dim=16,
-        num_attention_heads=2,
+        num_attention_heads=heads,
         joint_attention_dim=24,
         timestep_guidance_channels=32,
         axes_dims_rope=(4, 4, 4, 4),
         guidance_embeds=False,
     )
+
+
+def flux2():
+    model = flux2_model()
     text, image = 6, 16
     inputs = {
         "hidden_states": torch.randn(1, image, 16),
