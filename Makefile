@@ -19,7 +19,7 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PYTEST_ARGUMENTS ?= -n 2 --dist loadscope
 BENCHMARKS ?= eager_dispatch flux_block cold_start graph_call compiled_flux compiled_vae compiled_llm train_step \
-  collectives tensor_parallel
+  compiled_ahead collectives tensor_parallel
 
 VENV := .venv
 STAMPS := $(VENV)/stamps

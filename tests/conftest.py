@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One NEFF cache for the session, so that tests neither see nor leave anything in the user's."""
+"""One NEFF cache and one cache of PyTorch's for the session: tests neither see nor leave anything in the user's."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def neff_cache_dir(tmp_path_factory):
     folder = root / "neff_cache"
     folder.mkdir(mode=0o700, exist_ok=True)
     os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"] = str(folder)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(root / "torch_cache")
     return folder
 
 

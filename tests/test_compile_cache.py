@@ -15,33 +15,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from torch_neuronx import _C, cache_artifacts, compiler, metrics
+from tests.compile_caches import compilations, counts, empty_caches, forget
+from torch_neuronx import _C, cache_artifacts, compiler
 from torch_neuronx.compiler.cache import CacheWarning
 from torch_neuronx.dynamo import backend, inference
-from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics, reset_dynamo_metrics, set_model_name
+from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics, set_model_name
 from torch_neuronx.tools import neuron_cache
 
-
-def forget() -> None:
-    """Leaves this process as a new one: what was compiled is on disk only."""
-    torch.neuron.synchronize()
-    torch._dynamo.reset()
-    torch.compiler._cache.CacheArtifactManager.clear()
-    compiler.target.current.cache_clear()
-    compiler.neff_cache.cache_clear()
-    compiler.program_index.cache_clear()
-    compiler.compile._table.clear()
-    reset_dynamo_metrics()
-
-
-@pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A cache of its own for each test."""
-    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "cache"))
-    forget()
-    yield tmp_path / "cache"
-    monkeypatch.undo()
-    forget()
+directory = pytest.fixture(autouse=True)(empty_caches)
 
 
 def function(x: torch.Tensor) -> torch.Tensor:
@@ -56,16 +37,6 @@ def train(device: str = "neuron", size: int = 6) -> torch.Tensor:
     values = torch.arange(float(size))
     assert_close(x.grad.cpu(), 2 * values.sin() * values.cos())
     return x.grad
-
-
-def compilations() -> int:
-    return metrics.get_counter_value("CompilationCache.TotalCompilations") or 0
-
-
-def counts() -> tuple[int, int]:
-    """(graphs lowered, graphs found in the index)."""
-    found = get_dynamo_metrics()
-    return found["graphs_lowered"], found["graphs_from_index"]
 
 
 def sources() -> list[str]:

@@ -69,8 +69,19 @@ def record(
     neff: CompiledNeff | None,
     plan: tuple[bytes, dict[str, Any]] | None,
 ) -> None:
-    """Lets `save_cache_artifacts` carry a graph. neff: None for a graph that computes nothing. plan: what spares
-    the trace of the graph, and its key."""
+    """Lets `save_cache_artifacts` carry a graph: see `artifact_of`."""
+    artifact = artifact_of(fingerprint, record, neff, plan)
+    CacheArtifactManager.record_artifact(artifact.type(), artifact.key, artifact.content)
+
+
+def artifact_of(
+    fingerprint: bytes,
+    record: dict[str, Any],
+    neff: CompiledNeff | None,
+    plan: tuple[bytes, dict[str, Any]] | None,
+) -> NeuronGraphArtifact:
+    """A graph to be taken elsewhere. neff: None for a graph that computes nothing. plan: what spares the trace of
+    the graph, and its key."""
     from .compiler import neff_cache
     from .compiler.directory import UntrustedError
 
@@ -89,8 +100,7 @@ def record(
         "sha256": hashlib.sha256(data).hexdigest(),
         "plan": plan and [plan[0].hex(), plan[1]],
     }
-    content = json.dumps(header, sort_keys=True).encode() + b"\n" + data
-    CacheArtifactManager.record_artifact(NeuronGraphArtifact.type(), fingerprint.hex(), content)
+    return NeuronGraphArtifact(fingerprint.hex(), json.dumps(header, sort_keys=True).encode() + b"\n" + data)
 
 
 def _version() -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 
 from ..log import OncePer, logger
 from ..lowering import load_rules
@@ -19,6 +20,7 @@ from .compile import CompiledGraph, compile_graph, compile_traced
 from .fingerprint import fingerprint_of_calls
 from .origin import Origin, origin_of
 from .partition import partition
+from .serialized import InferenceFunction, autograd_cache, record_for_dynamo
 from .slices import slice_before_linear
 from .static_shapes import specialize
 
@@ -54,8 +56,11 @@ def neuron(
     with _collection_paused():
         compiled = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
         if compiled is not None:
-            return lambda *arguments: compiled(list(arguments))
-        return _aot(origin)(gm, static_inputs)
+            function = InferenceFunction(compiled)
+            record_for_dynamo(gm, function)
+            return function
+        with autograd_cache(gm) as keep:
+            return _aot(origin, keep)(gm, static_inputs)
 
 
 @contextlib.contextmanager
@@ -77,12 +82,17 @@ def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin)
     return compile_traced(trace, fingerprint_of_calls(gm.graph, inputs, table), role="inference", origin=origin)
 
 
-def _aot(origin: Origin) -> Callable[..., Any]:
-    compile_origin = functools.partial(compile_graph, origin=origin)
+def _aot(origin: Origin, keep: bool) -> Callable[..., Any]:
+    """keep: whether AOTAutograd may look into its cache, and add to it."""
+
+    def compiler(role: str) -> Callable[..., Any]:
+        function = functools.partial(compile_graph, role=role, origin=origin)
+        return SerializableAOTDispatchCompiler(CompiledGraph, function) if keep else function
+
     return aot_autograd(
-        fw_compiler=functools.partial(compile_origin, role="forward"),
-        bw_compiler=functools.partial(compile_origin, role="backward"),
-        inference_compiler=functools.partial(compile_origin, role="inference"),
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
         partition_fn=partition,
         decompositions=decompositions(),
         keep_inference_input_mutations=True,

@@ -6,10 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
+import torch._functorch.config
 from torch._guards import CompileContext
+from torch._inductor.output_code import OutputCode
+from torch.compiler._cache import CacheArtifact
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _C, cache_artifacts, environment
@@ -28,11 +32,12 @@ from .origin import Origin, argument_names
 from .out_collectives import make_functional
 from .outline import Outline, host_update_function, is_cpu_number, outline_of
 from .plan import Plan, from_record, to_record
-from .program import InputLayout, layout_of_input, lower_to_program
+from .program import InputLayout, layout_of_input, lower_to_program, tensor_of_layout
 from .streams import take_stream_operators
 
 _log = logger(__name__)
 _copied_inputs = OncePer()
+_rearranged = OncePer()
 
 # Constants of a graph up to this size are part of the program; larger ones, and those on the device, are operands.
 _LARGEST_CONSTANT = 1024
@@ -60,9 +65,8 @@ def compile_traced(
     """
     record = None if key is None or _keeps_artifacts() else program_index().find(key)
     if record is not None:
-        plan = from_record(record)
-        recalled = CompiledGraph(role, origin, None, plan=plan, trace=trace)
-        if recalled.is_ready:
+        recalled = CompiledGraph(role, origin, None, plan=from_record(record), trace=trace)
+        if recalled.is_known:
             return recalled
     gm = trace()
     if gm is None:
@@ -91,10 +95,12 @@ class _Prepared(NamedTuple):
     keep: Callable[[CompiledNeff], None] | None = None  # saves the graph and its program for people
 
 
-class CompiledGraph:
+class CompiledGraph(OutputCode):
     """Called with the list of the graph's inputs, which it empties; returns the list of its results.
 
     gm: the graph. Where it is None, `plan` says how to launch it, and `trace` makes it if it is needed after all.
+    Where there is neither, inputs of another layout are copied into the one that the program knows.
+    As an OutputCode it can be kept in AOTAutograd's cache: see serialized.py.
     """
 
     def __init__(
@@ -121,11 +127,12 @@ class CompiledGraph:
         self._held: list[torch.Tensor] = []
         self._donated: list[int] = []
         self._stream_calls: list[Callable[[], Any]] = []
+        self._first: _Prepared | None = None  # the program for the expected layouts
         if plan is not None:
-            self._expected, self._operators = plan.layouts, plan.operators
+            self._expected, self._donated, self._operators = plan.layouts, plan.donated, plan.operators
             self._names = [name for name, _ in origin.inputs]
             self._set_outline(plan.outline)
-            self._pending = self._recall(plan.layouts, plan.fingerprint)
+            self._pending = self._first = self._recall(plan.layouts, plan.fingerprint)
             return
         assert gm is not None
         self._stream_calls = take_stream_operators(gm)
@@ -145,7 +152,7 @@ class CompiledGraph:
         self._names = argument_names(inputs, origin)
         self._set_outline(outline)
         try:
-            self._pending = self._prepare(self._expected)
+            self._pending = self._first = self._prepare(self._expected)
         except LoweringError as error:
             if environment.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION"):
                 raise
@@ -165,7 +172,7 @@ class CompiledGraph:
 
     # -- the call ----------------------------------------------------------------------------
 
-    def __call__(self, arguments: list[Any]) -> list[Any]:
+    def __call__(self, arguments: Any) -> list[Any]:
         try:
             if not self._plain:
                 return self._call_with_host(arguments)
@@ -196,6 +203,8 @@ class CompiledGraph:
             results = self._graph(tensors)
             if results is not None:
                 return results
+            if self._gm is None and self._trace is None:
+                return self._call_rearranged(tensors)
             layouts = [
                 layout_of_input(tensor, index in self._outline.host_inputs) for index, tensor in enumerate(tensors)
             ]
@@ -216,6 +225,28 @@ class CompiledGraph:
                     layout.sizes, layout.strides, dtype=layout.dtype, device=tensor.device
                 ).copy_(tensor)
         return result
+
+    def _call_rearranged(self, tensors: list[torch.Tensor]) -> list[Any]:
+        """With copies of the inputs whose layout no program knows."""
+        copies = list(tensors)
+        for index, (tensor, layout) in enumerate(zip(tensors, self._expected, strict=True)):
+            if layout_of_input(tensor, index in self._outline.host_inputs) != layout:
+                copies[index] = tensor_of_layout(layout, tensor.device).copy_(tensor)
+        if _rearranged.first(self.name):
+            changed = [name for name, a, b in zip(self._names, copies, tensors, strict=True) if a is not b]
+            _log.warning(
+                "%s was loaded without its graph, and its program expects other strides of %s: they are copied at "
+                "every call. torch.compile without the loaded file makes a program of their own",
+                self.name,
+                ", ".join(changed),
+            )
+        results = self._graph(copies)
+        if results is None:
+            raise RuntimeError(f"{self.name}: no program suits its inputs; this is a bug of torch_neuronx")
+        for output in self._outline.outputs:
+            if output.target >= 0 and copies[output.target] is not tensors[output.target]:
+                tensors[output.target].copy_(copies[output.target])
+        return results
 
     def _call_with_host(self, arguments: list[Any]) -> list[Any]:
         """A graph with inputs or results on the CPU, or that are no tensors, or with something for the host to do."""
@@ -286,18 +317,41 @@ class CompiledGraph:
         return self._gm
 
     @property
-    def is_ready(self) -> bool:
-        """Whether there is a program, or one on its way."""
-        return self._pending is not None
+    def is_known(self) -> bool:
+        """Whether there is a program for the expected layouts, or one on its way."""
+        return self._first is not None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the program for the expected layouts is there by now."""
+        return self._first is not None and (self._first.program is None or _succeeded(self._first.program.neff))
+
+    @property
+    def input_names(self) -> list[str]:
+        """Of the graph's tensors, as the function calls them."""
+        return self._names
 
     def remember(self, key: bytes) -> None:
         """Lets the index find the graph by `key`, before it is traced."""
-        if self._pending is None or self._held or self._stream_calls:
-            return
-        record = to_record(Plan(self._outline, self._expected, self._operators, self._pending.fingerprint))
+        record = self.plan_record()
         if record is not None:
             program_index().add(key, record)
             self._remembered = (key, record)
+
+    def plan_record(self) -> dict[str, Any] | None:
+        """How to launch the graph without tracing it; None when that takes more than a record can hold."""
+        if self._first is None or self._held or self._stream_calls:
+            return None
+        plan = Plan(self._outline, self._expected, self._donated, self._operators, self._first.fingerprint)
+        return to_record(plan)
+
+    def artifact(self) -> CacheArtifact | None:
+        """The program for the layouts of `plan_record`, to be taken elsewhere. Waits until it is compiled; raises
+        CompilationError. None: there is no program."""
+        if self._first is None:
+            return None
+        neff = self._first.program.neff.result() if self._first.program else None
+        return cache_artifacts.artifact_of(self._first.fingerprint, self._first.record, neff, self._remembered)
 
     def _prepare(self, layouts: list[InputLayout]) -> _Prepared:
         """Finds the program in the index, or lowers it and hands it to the compiler."""
@@ -374,6 +428,33 @@ class CompiledGraph:
             self._outline.is_awaited,
         )
 
+    # -- as an OutputCode --------------------------------------------------------------------
+
+    def prepare_for_serialization(self) -> None:
+        pass
+
+    def post_compile(self, *_: Any) -> None:
+        """Called when it was loaded. Raises SerializedGraphError."""
+        from . import serialized
+
+        serialized.check(self)
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        pass
+
+    def __copy__(self) -> CompiledGraph:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledGraph:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from . import serialized
+
+        # Set where a function is compiled ahead of time, to be taken elsewhere.
+        complete = torch._functorch.config.bypass_autograd_cache_key
+        return serialized.restore, (serialized.dump(self, complete=complete),)
+
     # -- failures ----------------------------------------------------------------------------
 
     def _compile_failed(self, error: CompilationError | LoweringError) -> None:
@@ -398,6 +479,10 @@ class CompiledGraph:
     def _run_eagerly(self, arguments: list[Any]) -> list[Any]:
         with torch.no_grad(), torch._C._DisableAutocast():
             return list(torch.fx.Interpreter(self.gm).run(*arguments))
+
+
+def _succeeded(neff: Future[CompiledNeff]) -> bool:
+    return neff.done() and neff.exception() is None
 
 
 def _is_operand(constant: torch.Tensor) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a graph is launched, as a record of the index: enough to call it again without tracing it."""
+"""How a graph is launched, as a record that JSON can hold: enough to call it again without tracing it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from .program import InputLayout
 
 
 class Plan(NamedTuple):
-    """fingerprint: of the graph, for `layouts`. The outline has no nodes."""
+    """fingerprint: of the graph, for `layouts`. donated: inputs whose memory the program may overwrite.
+    The outline has no nodes."""
 
     outline: Outline
     layouts: list[InputLayout]
+    donated: list[int]
     operators: list[str]
     fingerprint: bytes
 
 
 def to_record(plan: Plan) -> dict[str, Any] | None:
-    """What JSON can hold of it; None for a graph that leaves something to the host, or returns more than tensors."""
+    """What JSON can hold of it; None for a graph that leaves something to the host, or holds a collective."""
     outline = plan.outline
-    if outline.host_updates or outline.values_returned or outline.is_awaited:
+    if outline.host_updates or outline.is_awaited:
         return None
-    if len(outline.inputs) != outline.argument_count:
+    if not all(isinstance(value, (bool, int, float)) for value in outline.values_returned.values()):
         return None
     return {
+        "argument_count": outline.argument_count,
+        "inputs": outline.inputs,
+        "values": list(outline.values_returned.items()),
         "outputs": [
             [*_layout(output.sizes, output.strides, output.dtype), output.target] for output in outline.outputs
         ],
@@ -40,6 +45,7 @@ def to_record(plan: Plan) -> dict[str, Any] | None:
             [*_layout(layout.sizes, layout.strides, layout.dtype), layout.scalar, layout.window, layout.has_delta]
             for layout in plan.layouts
         ],
+        "donated": plan.donated,
         "operators": plan.operators,
         "graph": plan.fingerprint.hex(),
     }
@@ -52,21 +58,21 @@ def from_record(record: dict[str, Any]) -> Plan:
     ]
     outline = Outline(
         placeholders=[],
-        argument_count=len(layouts),
-        inputs=list(range(len(layouts))),
+        argument_count=record["argument_count"],
+        inputs=record["inputs"],
         outputs=[
             Output(None, tuple(sizes), tuple(strides), _dtype(dtype), target)
             for sizes, strides, dtype, target in record["outputs"]
         ],
         returns=[None if returned is None else _return(*returned) for returned in record["returns"]],
-        values_returned={},
+        values_returned=dict(record["values"]),
         fixed_inputs=frozenset(record["fixed"]),
         host_inputs=record["host_inputs"],
         host_returns=record["host_returns"],
         host_updates={},
         is_awaited=False,
     )
-    return Plan(outline, layouts, record["operators"], bytes.fromhex(record["graph"]))
+    return Plan(outline, layouts, record["donated"], record["operators"], bytes.fromhex(record["graph"]))
 
 
 def _layout(sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> list[Any]:

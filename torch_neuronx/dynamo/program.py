@@ -67,6 +67,18 @@ def layout_of_input(tensor: torch.Tensor, on_device: bool) -> InputLayout:
     return InputLayout(tensor.dtype, sizes, strides, *_C.view_operand(tensor))
 
 
+def tensor_of_layout(layout: InputLayout, device: torch.device) -> torch.Tensor:
+    """An uninitialized tensor of this layout."""
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(layout.sizes, layout.strides, strict=True))
+    # An odd offset is what makes an operand of where the tensor begins.
+    for offset in (0, 1):
+        memory = torch.empty(max(layout.window, extent + offset, 0), dtype=layout.dtype, device=device)
+        tensor = memory.as_strided(layout.sizes, layout.strides, offset)
+        if layout_of_input(tensor, True) == layout:
+            return tensor
+    raise RuntimeError(f"no tensor is like {layout}; this is a bug of torch_neuronx")
+
+
 def lower_to_program(
     graph: torch.fx.GraphModule,
     outline: Outline,
