@@ -7,8 +7,10 @@ PyTorch loads this package by its entry point (`torch_dynamo_backends`) the firs
 from __future__ import annotations
 
 from .backend import neuron
+from .collection import pause_during_compiles
 from .device_interface import register as _register_device_interface
 
 __all__ = ["neuron"]
 
 _register_device_interface()
+pause_during_compiles()

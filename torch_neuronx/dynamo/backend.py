@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompil
 from ..log import OncePer, logger
 from ..lowering import load_rules
 from . import inference, recompiles
+from .collection import collection_paused, pause_during_compiles
 from .compile import CompiledGraph, compile_graph, compile_traced
 from .fingerprint import fingerprint_of_calls
 from .origin import Origin, origin_of
@@ -49,11 +48,12 @@ def neuron(
             f'torch.compile(backend="neuron"): unknown options {sorted(options)}; this backend has none. Compiler '
             "flags go into the environment variable NEURON_CC_FLAGS"
         )
+    pause_during_compiles()
     static_inputs = specialize(gm, example_inputs)
     slice_before_linear(gm)
     origin = origin_of(gm, static_inputs)
     recompiles.note(origin)
-    with _collection_paused():
+    with collection_paused():
         compiled = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
         if compiled is not None:
             function = InferenceFunction(compiled)
@@ -61,19 +61,6 @@ def neuron(
             return function
         with autograd_cache(gm) as keep:
             return _aot(origin, keep)(gm, static_inputs)
-
-
-@contextlib.contextmanager
-def _collection_paused() -> Iterator[None]:
-    """No cyclic garbage collection: a trace makes many objects that stay, and each full collection goes through
-    everything that PyTorch has imported."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin) -> CompiledGraph | None:
