@@ -122,6 +122,7 @@ def lower_to_program(
         name: b.reshape(value, tensor.shape)
         for name, value, tensor in zip(constant_names, held, constants, strict=True)
     }
+    b.rounds_between = False
     b.channels_last = gains_from_channels_last(graph.graph, target.kernels)
     emitted = [output for output in outline.outputs if math.prod(output.sizes) > 0]
     lowered = lower_graph(b, graph, values, wanted=[output.node for output in emitted], attributes=attributes)

@@ -11,7 +11,7 @@ import torch
 
 from ..stablehlo import Builder, Value
 from ..stablehlo.builder import Location
-from . import channels_last
+from . import channels_last, rounding
 from .control_flow import lower_control_flow
 from .meta import meta_of
 from .registry import TABLE, LoweringError, lower, rule_of
@@ -89,6 +89,7 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
         if reordered is not None:
             return reordered
     lowered = lower(b, node.target, tuple(args), dict(kwargs), tuple(results) if several else (results,))
+    rounding.note(b, node, lowered)
     return lowered if several else lowered[0]
 
 

@@ -10,6 +10,7 @@ import torch
 from ..stablehlo import Builder, Value
 from .promotion import opmath, result_type
 from .registry import lowers
+from .rounding import operand
 
 Operand = Value | bool | int | float | complex
 
@@ -29,7 +30,7 @@ def arithmetic(*overloads: torch._ops.OpOverload, static: Iterable[str] = ()) ->
     def enter(function: Callable[..., Value]) -> Callable[..., Value]:
         def rule(b: Builder, *operands: Operand | None, alpha: Operand | None = None, value: Operand | None = None):
             dtype = opmath(b.out[0].dtype)
-            values = [None if x is None else b.value(x, dtype) for x in operands]
+            values = [None if x is None else operand(b, x, dtype) for x in operands]
             values += [b.value(x, dtype) for x in (alpha, value) if x is not None]
             return finish(b, function(b, *values))
 

@@ -90,11 +90,15 @@ class Builder(Elementwise, Structured):
         self._aliases: dict[int, int] = {}
         self._names = 0
         self._constants: dict[tuple, Value] = {}
-        self.converted: set[str] = set()  # names of casts
+        self.converted: dict[str, Value] = {}  # what each cast was before, by the name of its result
+        # Names of rounded values whose readers may take what they were before: see lowering/rounding.py.
+        self.unrounded: set[str] = set()
         # What each transposed value was before, for rules that can read it as it lies: (operand, permutation).
         self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
         # Whether images are better kept with their channels last: see lowering/channels_last.py.
         self.channels_last = False
+        # Whether every operator rounds its result, as eager PyTorch does: see lowering/rounding.py.
+        self.rounds_between = True
         self._random: tuple[Value, Value] | None = None
         self._random_streams = 0
         # Of the last collective; the next one takes it, so that all ranks run them in one order.
@@ -267,10 +271,14 @@ class Builder(Elementwise, Structured):
         types: Sequence[tuple[Sequence[int], torch.dtype]],
         decomposition: Callable[..., Value | Sequence[Value]],
         config: str = "",
+        updated: int | None = None,
     ) -> tuple[Value, ...]:
-        """A whole operator: a call of the host kernel `name` where the target has it, else its decomposition."""
+        """A whole operator: a call of the host kernel `name` where the target has it, else its decomposition.
+
+        updated: the operand whose memory the kernel's only result may take.
+        """
         if name in self.kernels:
-            return self.custom_call(name, operands, types, config)
+            return self.custom_call(name, operands, types, config, updated)
         result = decomposition(*operands)
         return (result,) if isinstance(result, Value) else tuple(result)
 

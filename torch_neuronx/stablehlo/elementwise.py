@@ -103,7 +103,7 @@ class Elementwise:
             # Through int32, whose low bits remain, as processors do it; the direct conversion saturates.
             x = self.op("convert", [x], x.shape, torch.int32)
         result = self.op("convert", [x], x.shape, dtype)
-        self.converted.add(result.name)
+        self.converted[result.name] = x
         return result
 
     def is_converted(self: Builder, x: Value) -> bool:

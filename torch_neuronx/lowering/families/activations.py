@@ -11,6 +11,7 @@ from ...stablehlo import Builder, Value
 from ..pointwise import Operand, arithmetic, finish
 from ..promotion import opmath
 from ..registry import lowers
+from ..rounding import operand
 
 aten = torch.ops.aten
 
@@ -196,7 +197,7 @@ def _hardswish_backward(b: Builder, grad: Value, x: Value) -> Value:
 
 @lowers(aten.gelu.default)
 def _gelu(b: Builder, x: Value, *, approximate: str) -> Value:
-    return finish(b, gelu(b, b.convert(x, opmath(x.dtype)), approximate))
+    return finish(b, gelu(b, operand(b, x, opmath(x.dtype)), approximate))
 
 
 def gelu(b: Builder, x: Value, approximate: str) -> Value:

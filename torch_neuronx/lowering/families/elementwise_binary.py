@@ -12,6 +12,7 @@ from ...stablehlo import Builder, Value
 from ..pointwise import Operand, arithmetic, finish, predicate
 from ..promotion import opmath
 from ..registry import LoweringError, lowers
+from ..rounding import operand
 from .elementwise import digamma, truncate
 
 aten = torch.ops.aten
@@ -135,7 +136,7 @@ def _integer_power(b: Builder, x: Value, y: Value) -> Value:
 @lowers(aten.pow.Tensor_Scalar, static=("exponent",))
 def _pow_scalar(b: Builder, x: Value, exponent: Any) -> Value:
     dtype = opmath(b.out[0].dtype)
-    x = b.convert(x, dtype)
+    x = operand(b, x, dtype)
     one = b.constant(1, dtype)
     if dtype.is_floating_point and exponent in (0.5, -0.5):
         root = b.sqrt(x)
