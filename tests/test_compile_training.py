@@ -87,14 +87,13 @@ def test_cross_entropy_arguments(programs, reduction, weighted):
 
 
 def test_cross_entropy_of_a_language_model_in_half_precision(programs):
-    """Widened before the positions are flattened; what is saved is the half-type logits."""
+    """Widened before the positions are flattened; what is saved is the half-type logits, and no tensor is wider."""
     x = torch.randn(2, 5, 40).to(torch.bfloat16)
     target = torch.randint(0, 40, (2, 5))
     check(lambda x, target: F.cross_entropy((x * 2).float().view(-1, 40), target.flatten()), x, target)
     (graph,) = programs("backward", "graph.txt")
-    assert FUSED in graph and "f32[10, 40]" in graph
-    inputs = graph[graph.index("def forward(") : graph.index("):")]
-    assert "f32[10, 40]" not in inputs and "f32[2, 5, 40]" not in inputs
+    assert FUSED in graph
+    assert "f32[10, 40]" not in graph and "f32[2, 5, 40]" not in graph
 
 
 @pytest.mark.parametrize("classes", [40, 20011])

@@ -41,6 +41,7 @@ void attention(const KernelCall& call);
 void attention_backward(const KernelCall& call);
 void convolution(const KernelCall& call);
 void convolution_backward(const KernelCall& call);
+void cross_entropy_gradient(const KernelCall& call);
 void grouped_matmul(const KernelCall& call);
 void group_moments(const KernelCall& call);
 void log_softmax(const KernelCall& call);

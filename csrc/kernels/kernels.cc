@@ -40,6 +40,7 @@ const HostKernel kKernels[] = {
     {"neuron.convolution_backward", &convolution_backward, &always},
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
     {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
+    {"neuron.cross_entropy_gradient", &cross_entropy_gradient, &always},
     {"neuron.grouped_matmul", &grouped_matmul, &always},
     {"neuron.group_moments", &group_moments, &always},
     {"neuron.log_softmax", &log_softmax, &always},

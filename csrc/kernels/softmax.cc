@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -16,26 +15,6 @@ namespace {
 
 // Elements that one thread takes at least.
 constexpr int64_t kGrain = 32768;
-
-// exp(x) for x <= 0, to 1 ulp; 0 below the smallest normal result; NaN stays NaN. Cephes' reduction: x = n ln 2 + r.
-NEURON_INLINE float exponential(float x) {
-  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kLowest = -87.3f;
-  // Adding and subtracting 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
-  constexpr float kRound = 12582912.0f;
-  const float bounded = x < kLowest ? kLowest : x;
-  const float shifted = bounded * kLog2E + kRound;
-  const float n = shifted - kRound;
-  const float r = (bounded - n * kLn2High) - n * kLn2Low;
-  float y = 1.9875691500e-4f;
-  y = y * r + 1.3981999507e-3f;
-  y = y * r + 8.3334519073e-3f;
-  y = y * r + 4.1665795894e-2f;
-  y = y * r + 1.6666665459e-1f;
-  y = y * r + 5.0000001201e-1f;
-  y = y * r * r + r + 1.0f;
-  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
-  return x < kLowest ? 0.0f : y * std::bit_cast<float>(exponent);
-}
 
 // The largest of a row and the logarithm of the sum of exponentials of the distances to it.
 struct Statistics {

@@ -31,4 +31,24 @@ NEURON_INLINE void store(BFloat16* place, float x) {
   place->bits = static_cast<uint16_t>(x != x ? 0x7FC0 : rounded);
 }
 
+// exp(x) for x <= 0, to 1 ulp; 0 below the smallest normal result; NaN stays NaN. Cephes' reduction: x = n ln 2 + r.
+NEURON_INLINE float exponential(float x) {
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kLowest = -87.3f;
+  // Adding and subtracting 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  constexpr float kRound = 12582912.0f;
+  const float bounded = x < kLowest ? kLowest : x;
+  const float shifted = bounded * kLog2E + kRound;
+  const float n = shifted - kRound;
+  const float r = (bounded - n * kLn2High) - n * kLn2Low;
+  float y = 1.9875691500e-4f;
+  y = y * r + 1.3981999507e-3f;
+  y = y * r + 8.3334519073e-3f;
+  y = y * r + 4.1665795894e-2f;
+  y = y * r + 1.6666665459e-1f;
+  y = y * r + 5.0000001201e-1f;
+  y = y * r * r + r + 1.0f;
+  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) + 127u) << 23;
+  return x < kLowest ? 0.0f : y * std::bit_cast<float>(exponent);
+}
+
 }  // namespace neuron

@@ -55,6 +55,24 @@ def _fuse(graph: torch.fx.Graph, log_softmax: Node) -> None:
         arguments = (grad, source, largest, log_total, target, weight, reduction, ignore_index, total_weight, dtype)
         fused = _call(graph, operators.cross_entropy_backward.default, arguments, backward)
     backward.replace_all_uses_with(fused)
+    _round_at_once(fused)
+
+
+def _round_at_once(gradient: Node) -> None:
+    """Lets the gradient be computed in the half type to which it is rounded next, behind reshapes."""
+    node, chain = gradient, [gradient]
+    while len(node.users) == 1 and (node := next(iter(node.users))).target in _RESHAPES:
+        chain.append(node)
+    if node.target is not aten._to_copy.default or len(chain[-1].users) > 1:
+        return
+    before, after = node.args[0].meta["val"], node.meta["val"]  # type: ignore[union-attr]
+    dtype = after.dtype
+    if before.dtype != torch.float32 or dtype not in _HALF or before.device != after.device:
+        return
+    gradient.args = (*gradient.args[:-1], dtype)
+    for earlier in chain:
+        earlier.meta["val"] = earlier.meta["val"].to(dtype)
+    node.replace_all_uses_with(chain[-1])
 
 
 # What reads the logarithms of probabilities in the graph of a cross entropy.

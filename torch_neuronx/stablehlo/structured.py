@@ -50,6 +50,9 @@ class Structured:
 
     def transpose(self: Builder, x: Value, permutation: Sequence[int]) -> Value:
         """Result dimension i is operand dimension permutation[i]."""
+        if x.name in self.transposed:
+            x, before = self.transposed[x.name]
+            permutation = [before[p] for p in permutation]
         if list(permutation) == list(range(x.ndim)):
             return x
         shape = [x.shape[p] for p in permutation]

@@ -5,7 +5,8 @@ log_softmax, nll_loss and their gradients (see torch_neuronx/dynamo/cross_entrop
 Between them they keep two numbers a sample. The pieces would keep the logarithms of all probabilities, a second
 tensor as large as the logits, which for a vocabulary is the largest of the model.
 
-Host kernel `neuron.softmax_statistics` (see `Builder.composite`): of float32 or bfloat16, along the last dimension.
+Host kernels (see `Builder.composite`): `neuron.softmax_statistics` of float32 or bfloat16, along the last dimension;
+`neuron.cross_entropy_gradient` of logits, their two statistics, the gradient of each sample's loss and its target.
 """
 
 from __future__ import annotations
@@ -105,6 +106,24 @@ def cross_entropy_backward(
     """One pass over the logits: (probability - is target) * gradient of the sample."""
     samples = Samples(b, logits, target, weight, ignore_index)
     step = samples.gradient(b, grad, reduction, total_weight)
-    x = b.convert(logits, samples.dtype)
-    share = b.multiply(b.exponential(b.subtract(b.subtract(x, largest), log_total)), step)
-    return finish(b, b.select(samples.is_target(b, logits.shape), b.subtract(share, step), share))
+
+    def decomposition(x: Value, largest: Value, log_total: Value, step: Value, index: Value) -> Value:
+        x = b.convert(x, samples.dtype)
+        share = b.multiply(b.exponential(b.subtract(b.subtract(x, largest), log_total)), step)
+        return b.convert(b.select(samples.is_target(b, logits.shape), b.subtract(share, step), share), dtype)
+
+    operands = [logits, largest, log_total, step, samples.index]
+    if (logits.dtype, dtype) not in _KERNEL_TYPES or logits.numel < LARGE or samples.index.dtype != torch.int64:
+        return finish(b, decomposition(*operands))
+    # The logits are not needed any more, as a rule: for a vocabulary, a second tensor of their size is a lot.
+    updated = 0 if logits.dtype == dtype else None
+    types = [(logits.shape, dtype)]
+    return b.composite("neuron.cross_entropy_gradient", operands, types, decomposition, updated=updated)[0]
+
+
+# Of the logits and of their gradient.
+_KERNEL_TYPES = (
+    (torch.float32, torch.float32),
+    (torch.bfloat16, torch.bfloat16),
+    (torch.bfloat16, torch.float32),
+)

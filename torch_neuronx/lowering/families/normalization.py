@@ -54,11 +54,13 @@ def finish(b: Builder, values: Sequence[Value | None]) -> tuple[Value | None, ..
 
 
 def _layer_norm(b: Builder, x: Value, normalized_shape, weight, bias, eps) -> tuple[Value, Value, Value]:
-    dims = range(x.ndim - len(normalized_shape), x.ndim)
-    x = b.convert(x, opmath(x.dtype))
-    mean, variance, centred = moments(b, x, dims)
+    axis = x.ndim - len(normalized_shape)
+    per_row = (*x.shape[:axis], *[1] * len(normalized_shape))
+    rows = b.reshape(x, (math.prod(x.shape[:axis]), 1, 1, math.prod(normalized_shape)))
+    mean, variance = (b.reshape(v, per_row) for v in _group_moments(b, rows))
+    x = b.convert(x, mean.dtype)
     rstd = b.rsqrt(b.add(variance, b.value(eps, x.dtype)))
-    return affine(b, b.multiply(centred, rstd), weight, bias), mean, rstd
+    return affine(b, b.multiply(b.subtract(x, mean), rstd), weight, bias), mean, rstd
 
 
 @lowers(aten.native_layer_norm.default)
