@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <optional>
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
-#include "kernel_call.h"
+#include <ATen/Context.h>
+#include <ATen/native/CPUBlas.h>
 
-// ATen's flash attention for the CPU. Operands and results are (batch, length, heads, size),
-// logsumexp is (batch, length, heads): see torch_neuronx/lowering/families/attention.py. That is how
-// ATen lays its results out, too, so that taking them over is a plain copy.
+#include "attention_forward.h"
+#include "attention_softmax.h"
+#include "kernel_call.h"
+#include "vectorized.h"
+
+// Operands and results are (batch, length, heads, size), logsumexp is (batch, length, heads): see
+// torch_neuronx/lowering/families/attention.py. What our kernel is not made for goes to ATen's flash attention for the
+// CPU, which lays its results out in the same way, so that taking them over is a plain copy.
 namespace neuron {
 namespace {
 
@@ -19,9 +26,80 @@ std::optional<at::Tensor> mask(const KernelCall& call, size_t index) {
   return std::nullopt;
 }
 
+using Forward = void (*)(const AttentionOperands& operands);
+
+// oneDNN's products of bfloat16: with AMX, or with the instructions of AVX512_BF16 where those are twice as fast as
+// float32 ones. That is AMD; Intel's take twice as long.
+bool multiplies_bfloat16() {
+#if defined(__x86_64__)
+  if (!has_avx512_bfloat16()) return false;
+  if (at::native::cpublas::could_pack(at::kBFloat16)) return true;
+  if (!__builtin_cpu_is("amd") || !at::globalContext().userEnabledMkldnn()) return false;
+  // ONEDNN_MAX_CPU_ISA may forbid them.
+  static const bool allowed = [] {
+    try {
+      const at::BFloat16 x[32] = {}, y[32 * 16] = {};
+      float z[16];
+      at::native::cpublas::brgemm(1, 16, 32, 32, 16, 16, false, x, y, z);
+      at::native::cpublas::brgemm_release();
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }();
+  return allowed;
+#else
+  return false;
+#endif
+}
+
+// Our kernel, where it is faster than ATen's: with AVX-512, and enough rows for packing keys and values to pay.
+Forward own_kernel(const AttentionOperands& x, int32_t element_type) {
+#if defined(__x86_64__)
+  if (!has_avx512() || !std::isnormal(x.scale) || x.batch * x.heads * x.keys * x.size == 0) return nullptr;
+  if (element_type == NEURONCORE_TYPE_BF16 && multiplies_bfloat16()) {
+    return x.length >= 8 ? &attention_forward<BFloat16, BFloat16> : nullptr;
+  }
+  if (x.length < 32) return nullptr;
+  if (element_type == NEURONCORE_TYPE_F32) return &attention_forward<float, float>;
+  if (element_type == NEURONCORE_TYPE_BF16) return &attention_forward<BFloat16, float>;
+#endif
+  return nullptr;
+}
+
+AttentionOperands forward_operands(const KernelCall& call) {
+  const neuroncore_buffer_t &query = call.input_buffer(0), &key = call.input_buffer(1);
+  AttentionOperands x{};
+  x.query = query.data;
+  x.key = key.data;
+  x.value = call.input_buffer(2).data;
+  x.output = call.output_buffer(0).data;
+  x.logsumexp = static_cast<float*>(call.output_buffer(1).data);
+  x.batch = query.dims[0];
+  x.length = query.dims[1];
+  x.heads = query.dims[2];
+  x.size = query.dims[3];
+  x.keys = key.dims[1];
+  x.key_heads = key.dims[2];
+  x.causal = call.integer("causal") != 0;
+  x.scale = static_cast<float>(call.number("scale"));
+  if (call.num_inputs() > 3) {
+    const neuroncore_buffer_t& mask = call.input_buffer(3);
+    x.mask = mask.data;
+    for (int64_t d = 3, stride = 1; d >= 0; stride *= mask.dims[d--])
+      x.mask_strides[d] = mask.dims[d] == 1 ? 0 : stride;
+  }
+  return x;
+}
+
 }  // namespace
 
 void attention(const KernelCall& call) {
+  const AttentionOperands operands = forward_operands(call);
+  if (const Forward forward = own_kernel(operands, call.input_buffer(0).element_type)) {
+    forward(operands);
+    return;
+  }
   const auto [output, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
       swapped(call.input(0)), swapped(call.input(1)), swapped(call.input(2)), /*dropout_p=*/0.0,
       call.integer("causal") != 0, mask(call, 3), call.number("scale"));

@@ -195,6 +195,91 @@ def test_log_sum_exp(kind, causal, scale, size, mode, dtype):
     assert torch_neuronx.get_fallback_ops() == []
 
 
+FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+SHAPES = {  # length, keys, size: around the blocks of the host kernel
+    "one key": (64, 1, 16),
+    "odd size": (33, 257, 15),
+    "less than a block": (40, 77, 40),
+    "more keys": (130, 300, 72),
+    "more rows": (300, 200, 64),
+}
+
+
+def small(*shape, **options) -> torch.Tensor:
+    """Scores of these are small enough for float32 to keep five digits of their exponentials."""
+    return sample(*shape, low=-1, high=1, **options)
+
+
+def assert_fused(query, key, value, causal=False, mask=None, scale=None):
+    """The fused operator on the device gives what it gives on the CPU in double precision."""
+    wide = None if mask is None else mask.double()
+    expanded = [t.double().repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value)]
+    expected = FUSED(query.double(), *expanded, 0.0, causal, attn_mask=wide, scale=scale)
+    on_neuron = [t.to("neuron") for t in (query, key, value)]
+    actual = FUSED(*on_neuron, 0.0, causal, attn_mask=None if mask is None else mask.to("neuron"), scale=scale)
+    close = {"rtol": 1e-5, "atol": 1e-5} if query.dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-2}
+    torch.testing.assert_close(actual[0].cpu(), expected[0].to(query.dtype), **close)
+    # Scores of half types are exact in float32, and so is their sum of exponentials but for rounding.
+    torch.testing.assert_close(actual[1].cpu(), expected[1].float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("causal", (False, True), ids=("plain", "causal"))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_blocks(shape, causal, dtype):
+    length, keys, size = SHAPES[shape]
+    query = small(2, 16, length, size, seed=1, dtype=dtype)
+    key, value = (small(2, 16, keys, size, seed=i, dtype=dtype) for i in (2, 3))
+    assert_fused(query, key, value, causal)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("heads", ((6, 2), (6, 1), (1, 1)), ids=lambda heads: f"{heads[0]}of{heads[1]}")
+def test_heads_that_share_keys(heads, dtype):
+    query = small(1, heads[0], 200, 64, seed=1, dtype=dtype)
+    key, value = (small(1, heads[1], 520, 64, seed=i, dtype=dtype) for i in (2, 3))
+    assert_fused(query, key, value, causal=True)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("causal", (False, True), ids=("plain", "causal"))
+@pytest.mark.parametrize("kind", ("hidden blocks", "hidden first block", "all hidden", "lowest", "per head", "per row"))
+def test_masks_of_blocks(kind, causal, dtype):
+    """Blocks of keys that no row of a block sees are left out; rows without any key are zero."""
+    length, keys = 100, 600
+    query = small(1, 8, length, 64, seed=1, dtype=dtype)
+    key, value = (small(1, 8, keys, 64, seed=i, dtype=dtype) for i in (2, 3))
+    visible = {
+        "hidden blocks": torch.ones(length, keys, dtype=torch.bool).tril(),
+        "hidden first block": torch.arange(keys).expand(length, keys) > 400,
+        "all hidden": torch.zeros(length, keys, dtype=torch.bool),
+        "lowest": torch.arange(keys).expand(length, keys) < torch.arange(length)[:, None] - 5,
+    }.get(kind)
+    if visible is None:
+        mask = small(*((8, 1, keys) if kind == "per head" else (1, length, 1)), seed=4, dtype=dtype)
+    else:
+        hidden = torch.finfo(dtype).min if kind == "lowest" else -math.inf
+        mask = torch.zeros(length, keys, dtype=dtype).masked_fill(~visible, hidden)[None]
+    assert_fused(query, key, value, causal, mask[None])
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("scale", (-0.3, 0.0, 2.0))
+def test_scales(scale, dtype):
+    assert_fused(*(small(2, 8, 70, 64, seed=i, dtype=dtype) for i in range(3)), scale=scale)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("number", (math.nan, math.inf, 1e30))
+def test_extreme_numbers(number, dtype):
+    """In a query, and in a value: of one row, and of one column of all rows."""
+    query, key, value = (small(1, 8, 80, 64, seed=i, dtype=dtype) for i in range(3))
+    query[0, 1, 3, 2] = number
+    value[0, 2, 7, 5] = number
+    expected = reference(query, key, value).to(dtype)
+    torch.testing.assert_close(on_device(query, key, value).cpu(), expected, equal_nan=True, **tolerances(dtype))
+
+
 def test_fused_operators_refuse_dropout():
     query, key, value = (t.to("neuron") for t in operands(SIZES["small"]))
     with pytest.raises(RuntimeError, match=r"_scaled_dot_product_flash_attention: fused attention has no dropout"):
