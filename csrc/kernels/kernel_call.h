@@ -46,6 +46,7 @@ void grouped_matmul(const KernelCall& call);
 void group_moments(const KernelCall& call);
 void log_softmax(const KernelCall& call);
 void matmul(const KernelCall& call);
+void matmul_few_rows(const KernelCall& call);
 void pointwise(const KernelCall& call);
 void softmax_statistics(const KernelCall& call);
 

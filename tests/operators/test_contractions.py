@@ -86,6 +86,48 @@ def test_matmul(shapes):
         compare(torch.matmul(x.to("neuron"), y.to("neuron")), torch.matmul(x, y), strides=False, **CLOSE)
 
 
+# Large enough for the host kernels: a row or some by a matrix of odd size, and many.
+@pytest.mark.parametrize("dtype", TWO, ids=str)
+@pytest.mark.parametrize("transposed", (True, False), ids=("transposed", "plain"))
+@pytest.mark.parametrize("rows", (1, 2, 3, 4, 7, 8, 9, 300))
+def test_large_products(rows, transposed, dtype):
+    for columns, inner in ((257, 1031), (1290, 515), (2049, 33)) if rows < 10 else ((1290, 901),):
+        x = sample(rows, inner, dtype=dtype)
+        y = (
+            sample(columns, inner, dtype=dtype, seed=1).t()
+            if transposed
+            else sample(inner, columns, dtype=dtype, seed=1)
+        )
+        bias = sample(columns, dtype=dtype, seed=2)
+        scale = inner**0.5  # of the sums, and of their errors
+        product, with_bias = x.double() @ y.double(), x.double() @ y.double() + bias.double()
+        x_neuron, y_neuron, bias_neuron = x.to("neuron"), y.to("neuron"), bias.to("neuron")
+        close = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 2e-5 * scale}
+        torch.testing.assert_close((x_neuron @ y_neuron).cpu().double(), product, **close)
+        torch.testing.assert_close(torch.addmm(bias_neuron, x_neuron, y_neuron).cpu().double(), with_bias, **close)
+        if rows == 1:
+            torch.testing.assert_close(torch.mv(y_neuron.t(), x_neuron[0]).cpu().double(), product[0], **close)
+            torch.testing.assert_close(
+                torch.addmv(bias_neuron, y_neuron.t(), x_neuron[0]).cpu().double(), with_bias[0], **close
+            )
+
+
+def test_large_products_of_a_batch_of_rows():
+    for shape in ((2, 3, 515), (1, 1, 515), (515,), (40, 10, 515)):
+        x, weight, bias = sample(*shape), sample(1290, 515, seed=1), sample(1290, seed=2)
+        actual = torch.nn.functional.linear(x.to("neuron"), weight.to("neuron"), bias.to("neuron"))
+        torch.testing.assert_close(actual.cpu(), torch.nn.functional.linear(x, weight, bias), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", TWO, ids=str)
+@pytest.mark.parametrize("transposed", (True, False), ids=("transposed", "plain"))
+def test_few_rows_keep_infinities_and_nan(transposed, dtype):
+    x, y = sample(3, 515, dtype=dtype), sample(515, 301, dtype=dtype, seed=1)
+    x[1, 514], y[514, 300], y[3, 7] = math.inf, -math.inf, math.nan
+    lies = y.t().contiguous().to("neuron").t() if transposed else y.to("neuron")
+    torch.testing.assert_close((x.to("neuron") @ lies).cpu(), x @ y, equal_nan=True, **CLOSE)
+
+
 def test_beta_of_zero_ignores_the_addend():
     addend = torch.full((5, 3), math.nan)
     x, y = sample(5, 7), sample(7, 3)

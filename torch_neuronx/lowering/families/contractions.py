@@ -4,11 +4,14 @@
 Half types are multiplied into a float32 accumulator and rounded once, after bias and scaling:
 that is PyTorch's definition, and XLA reaches the processor's bf16 instructions through it.
 
-Host kernel `neuron.matmul` (see `Builder.composite`): a product of bfloat16 operands, result in
-the operands' dtype, rounded once. Operands: x, y and, optionally, a bias as long as the last dimension of the
-result. Its config is `lhs_batch=0;rhs_batch=0;lhs_contracting=2;rhs_contracting=1`, lists of
-dimensions joined by commas, in the order of stablehlo.dot_general; the result has the batch
-dimensions, then the free ones of x, then those of y.
+Host kernels `neuron.matmul` and `neuron.matmul_f32` (see `Builder.composite`): a product of bfloat16 or
+float32 operands, result in the operands' dtype, rounded once. Operands: x, y and, optionally, a bias as
+long as the last dimension of the result. Their config is
+`lhs_batch=0;rhs_batch=0;lhs_contracting=2;rhs_contracting=1`, lists of dimensions joined by commas, in the
+order of stablehlo.dot_general; the result has the batch dimensions, then the free ones of x, then those of y.
+
+Host kernel `neuron.matmul_few_rows`: the same of x (..., inner), of some rows, and y, which is (..., inner) with
+`transposed=1` in its config `inner=768;transposed=1`, else (inner, ...).
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _NONE: Dims = ((), ())
 _ROWS_BY_COLUMNS: Dims = ((1,), (0,))
 _BATCHED: Dims = ((2,), (1,))
 _BATCH: Dims = ((0,), (0,))
+
+# What the kernel `neuron.matmul_few_rows` is for: more rows do work enough to be limited by it, not by memory.
+_FEW_ROWS = 8
 
 
 def _accumulated(b: Builder, x: Value, y: Value, contracting: Dims, batch: Dims = _NONE) -> Value:
@@ -58,15 +64,24 @@ def contract(
             result = b.add(result, b.convert(bias, result.dtype))
         return b.convert(result, x.dtype)
 
+    free = [v.shape[d] for v, c, s in zip((x, y), contracting, batch, strict=True) for d in _free(v, c, s)]
+    result = [([x.shape[d] for d in batch[0]] + free, x.dtype)]
     operands = [x, y] if bias is None else [x, y, bias]
+    if (few := _few_rows(x, y, contracting, batch)) is not None:
+        swapped, config = few
+        if not swapped:
+            return b.composite("neuron.matmul_few_rows", operands, result, decomposition, config)[0]
+        operands = [y, x, *operands[2:]]
+        return b.composite(
+            "neuron.matmul_few_rows", operands, result, lambda y, x, *bias: decomposition(x, y, *bias), config
+        )[0]
     if not _kernel_pays(x, y, contracting, batch):
         return decomposition(*operands)
     names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
     lists = (*batch, *contracting)
     config = ";".join(f"{name}={','.join(map(str, dims))}" for name, dims in zip(names, lists, strict=True))
-    free = [v.shape[d] for v, c, s in zip((x, y), contracting, batch, strict=True) for d in _free(v, c, s)]
-    shape = [x.shape[d] for d in batch[0]] + free
-    return b.composite("neuron.matmul", operands, [(shape, x.dtype)], decomposition, config)[0]
+    name = "neuron.matmul" if x.dtype == torch.bfloat16 else "neuron.matmul_f32"
+    return b.composite(name, operands, result, decomposition, config)[0]
 
 
 def _as_it_lies(
@@ -83,17 +98,49 @@ def _as_it_lies(
     return source, [permutation[d] for d in contracting], [permutation[d] for d in batch]
 
 
-def _kernel_pays(x: Value, y: Value, contracting: Dims, batch: Dims) -> bool:
-    """Whether to call the host kernel where there is one.
+def _few_rows(x: Value, y: Value, contracting: Dims, batch: Dims) -> tuple[bool, str] | None:
+    """Whether to call `neuron.matmul_few_rows`: None, or whether with x and y swapped, and its config.
 
-    Where the kernel exists the processor multiplies bfloat16 natively. It pays for few rows of bfloat16 by a large
-    matrix, which XLA reads up to four times slower; for results that are not small, for which XLA fills a float32
-    temporary first; and for a left operand that lies transposed (a weight's gradient), which XLA copies first.
+    XLA reads a large matrix for few rows slower than memory gives it, and writes one of bfloat16 in float32 first.
     """
-    rows = x.numel // max(math.prod(x.shape[d] for d in contracting[0]), 1)
-    if x.dtype != torch.bfloat16 or batch[0] or rows * y.numel < 2**21:
+    if batch[0] or x.dtype not in (torch.float32, torch.bfloat16) or len(contracting[0]) != 1 or x.ndim == y.ndim == 1:
+        return None
+    # A vector on the right is a row on the left of the transposed matrix.
+    swapped = y.ndim == 1
+    if swapped:
+        x, y, contracting = y, x, (contracting[1], contracting[0])
+    (x_dim,), (y_dim,) = contracting
+    inner = x.shape[x_dim]
+    rows = x.numel // max(inner, 1)
+    transposed = y_dim == y.ndim - 1
+    if not 1 <= rows <= _FEW_ROWS or (x_dim != x.ndim - 1 and rows > 1) or not (transposed or y_dim == 0):
+        return None
+    if x.dtype == torch.float32:
+        # XLA is as fast with one row, and with a matrix that lies as it is written.
+        pays = rows > 1 and transposed and y.numel >= 2**16
+    else:
+        pays = y.numel >= (2**13 if rows == 1 else 2**16)
+    if not pays:
+        return None
+    return swapped, f"inner={inner};transposed={int(transposed)}"
+
+
+def _kernel_pays(x: Value, y: Value, contracting: Dims, batch: Dims) -> bool:
+    """Whether to call the host kernel of `x`'s dtype where there is one.
+
+    Where that of bfloat16 exists the processor multiplies it natively. It pays for rather few rows, for which XLA
+    reads a large matrix up to four times slower; for results that are not small, for which XLA fills a float32
+    temporary first; and for a left operand that lies transposed (a weight's gradient), which XLA copies first.
+    That of float32 exists where ATen calls MKL and MKL knows the processor: it is faster than XLA in large products.
+    """
+    if batch[0] or x.dtype not in (torch.float32, torch.bfloat16):
         return False
-    columns = y.numel // max(math.prod(y.shape[d] for d in contracting[1]), 1)
+    inner = max(math.prod(x.shape[d] for d in contracting[0]), 1)
+    rows, columns = x.numel // inner, y.numel // inner
+    if x.dtype == torch.float32:
+        return rows * y.numel >= 2**28
+    if rows * y.numel < 2**21:
+        return False
     return rows <= 16 or rows * columns >= 2**18 or tuple(contracting[0]) != (x.ndim - 1,)
 
 
