@@ -8,6 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/native/CPUBlas.h>
 
+#include "attention_backward.h"
 #include "attention_forward.h"
 #include "attention_softmax.h"
 #include "kernel_call.h"
@@ -67,6 +68,12 @@ Forward own_kernel(const AttentionOperands& x, int32_t element_type) {
   return nullptr;
 }
 
+// The mask's data, and its strides with 0 where it is broadcast.
+const void* masked(const neuroncore_buffer_t& mask, int64_t (&strides)[4]) {
+  for (int64_t d = 3, stride = 1; d >= 0; stride *= mask.dims[d--]) strides[d] = mask.dims[d] == 1 ? 0 : stride;
+  return mask.data;
+}
+
 AttentionOperands forward_operands(const KernelCall& call) {
   const neuroncore_buffer_t &query = call.input_buffer(0), &key = call.input_buffer(1);
   AttentionOperands x{};
@@ -83,12 +90,46 @@ AttentionOperands forward_operands(const KernelCall& call) {
   x.key_heads = key.dims[2];
   x.causal = call.integer("causal") != 0;
   x.scale = static_cast<float>(call.number("scale"));
-  if (call.num_inputs() > 3) {
-    const neuroncore_buffer_t& mask = call.input_buffer(3);
-    x.mask = mask.data;
-    for (int64_t d = 3, stride = 1; d >= 0; stride *= mask.dims[d--])
-      x.mask_strides[d] = mask.dims[d] == 1 ? 0 : stride;
-  }
+  if (call.num_inputs() > 3) x.mask = masked(call.input_buffer(3), x.mask_strides);
+  return x;
+}
+
+using BackwardKernel = void (*)(const AttentionGradientOperands& operands);
+
+// The same; a mask that is broadcast over keys is left to ATen. The gradients of a head take one thread, as in ATen.
+BackwardKernel own_backward(const AttentionGradientOperands& x, int32_t element_type) {
+#if defined(__x86_64__)
+  const bool broadcast = x.mask != nullptr && x.mask_strides[3] == 0 && x.keys > 1;
+  if (!has_avx512() || broadcast || x.batch * x.heads * x.length * x.keys * x.size == 0) return nullptr;
+  if (element_type == NEURONCORE_TYPE_F32) return &attention_backward<float, float>;
+  if (element_type != NEURONCORE_TYPE_BF16) return nullptr;
+  return multiplies_bfloat16() ? &attention_backward<BFloat16, BFloat16> : &attention_backward<BFloat16, float>;
+#else
+  return nullptr;
+#endif
+}
+
+AttentionGradientOperands backward_operands(const KernelCall& call) {
+  const neuroncore_buffer_t &query = call.input_buffer(1), &key = call.input_buffer(2);
+  AttentionGradientOperands x{};
+  x.grad = call.input_buffer(0).data;
+  x.query = query.data;
+  x.key = key.data;
+  x.value = call.input_buffer(3).data;
+  x.output = call.input_buffer(4).data;
+  x.logsumexp = static_cast<const float*>(call.input_buffer(5).data);
+  x.grad_query = call.output_buffer(0).data;
+  x.grad_key = call.output_buffer(1).data;
+  x.grad_value = call.output_buffer(2).data;
+  x.batch = query.dims[0];
+  x.length = query.dims[1];
+  x.heads = query.dims[2];
+  x.size = query.dims[3];
+  x.keys = key.dims[1];
+  x.key_heads = key.dims[2];
+  x.causal = call.integer("causal") != 0;
+  x.scale = static_cast<float>(call.number("scale"));
+  if (call.num_inputs() > 6) x.mask = masked(call.input_buffer(6), x.mask_strides);
   return x;
 }
 
@@ -108,6 +149,11 @@ void attention(const KernelCall& call) {
 }
 
 void attention_backward(const KernelCall& call) {
+  const AttentionGradientOperands operands = backward_operands(call);
+  if (const BackwardKernel backward = own_backward(operands, call.input_buffer(1).element_type)) {
+    backward(operands);
+    return;
+  }
   const auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       swapped(call.input(0)), swapped(call.input(1)), swapped(call.input(2)), swapped(call.input(3)),
       swapped(call.input(4)), swapped(call.input(5)), /*dropout_p=*/0.0, call.integer("causal") != 0, mask(call, 6),

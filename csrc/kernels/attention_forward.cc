@@ -3,36 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <ATen/native/CPUBlas.h>
 #include <c10/core/CPUAllocator.h>
 
 #include "attention_pack.h"
+#include "attention_products.h"
 #include "attention_softmax.h"
 
 namespace neuron {
 namespace {
-
-constexpr int64_t kLine = 64;  // bytes
-
-int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
-
-template <typename T>
-NEURON_INLINE void finish_row(const float* sums, float factor, T* output, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) store(&output[i], sums[i] * factor);
-}
-NEURON_VECTORIZED void finish(const float* sums, float factor, float* output, int64_t size) {
-  finish_row(sums, factor, output, size);
-}
-NEURON_VECTORIZED void finish(const float* sums, float factor, BFloat16* output, int64_t size) {
-  finish_row(sums, factor, output, size);
-}
 
 template <typename T>
 NEURON_INLINE bool all_hidden(const T* mask, int64_t count) {
@@ -43,26 +26,6 @@ NEURON_INLINE bool all_hidden(const T* mask, int64_t count) {
 NEURON_VECTORIZED bool row_hidden(const float* mask, int64_t count) { return all_hidden(mask, count); }
 NEURON_VECTORIZED bool row_hidden(const BFloat16* mask, int64_t count) { return all_hidden(mask, count); }
 
-void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t b_stride, int64_t c_stride, bool add,
-              const float* a, const float* b, float* c) {
-  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, a, b, c);
-}
-void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t b_stride, int64_t c_stride, bool add,
-              const BFloat16* a, const BFloat16* b, float* c) {
-  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, reinterpret_cast<const at::BFloat16*>(a),
-                              reinterpret_cast<const at::BFloat16*>(b), c);
-}
-
-// oneDNN remembers in each thread which tiles it has configured, and others of its kernels configure their own.
-template <typename P>
-struct Tiles {
-  Tiles() { release(); }
-  ~Tiles() { release(); }
-  static void release() {
-    if constexpr (std::is_same_v<P, BFloat16>) at::native::cpublas::brgemm_release();
-  }
-};
-
 // Rows whose scores against kKeys keys stay in the first cache on their way to become weights; and rows that share one
 // pass over the keys and values.
 template <typename P>
@@ -70,8 +33,6 @@ constexpr int64_t kRows = std::is_same_v<P, float> ? 64 : 32;
 constexpr int64_t kUnit = 128, kKeys = 256;
 // Few shapes of products: oneDNN generates code for each, in each thread.
 constexpr int64_t kRowGranularity = kScoreRows, kKeyGranularity = kScoreColumns;
-template <typename P>
-constexpr int64_t kSizeGranularity = std::is_same_v<P, float> ? 16 : 32;
 
 // What a thread computes with.
 template <typename P>
@@ -198,7 +159,7 @@ class Forward {
       const float total = work.total[row] == 0 ? 1 : work.total[row];  // of a row without a visible key
       const float largest = std::isinf(work.largest[row]) && work.largest[row] < 0 ? 0 : work.largest[row];
       const int64_t out = place + row * x_.heads;
-      finish(sums, 1 / total, static_cast<T*>(x_.output) + out * x_.size, x_.size);
+      scale_row(sums, 1 / total, static_cast<T*>(x_.output) + out * x_.size, x_.size);
       x_.logsumexp[out] = largest * (x_.mask == nullptr ? std::fabs(x_.scale) : 1.0f) + std::log(total);
     }
   }

@@ -116,6 +116,11 @@ NEURON_INLINE void pack_values(const Rows& rows, P* packed, int64_t padded_count
   }
 }
 
+template <typename T>
+NEURON_INLINE void scaled(const float* sums, float factor, T* output, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) store(&output[i], sums[i] * factor);
+}
+
 // Clones for several processors cannot be templates.
 #define NEURON_PACKING(T, P)                                                                                        \
   NEURON_VECTORIZED void queries(const Rows& rows, const T*, P* packed, int64_t padded_size, bool negative) {       \
@@ -133,6 +138,13 @@ NEURON_PACKING(BFloat16, BFloat16)
 NEURON_PACKING(BFloat16, float)
 
 }  // namespace
+
+NEURON_VECTORIZED void scale_row(const float* sums, float factor, float* output, int64_t size) {
+  scaled(sums, factor, output, size);
+}
+NEURON_VECTORIZED void scale_row(const float* sums, float factor, BFloat16* output, int64_t size) {
+  scaled(sums, factor, output, size);
+}
 
 template <typename T, typename P>
 void Packing<T, P>::queries(const Rows& rows, P* packed, int64_t padded_size, bool negative) {

@@ -27,4 +27,8 @@ struct Packing {
   static void values(const Rows& rows, P* packed, int64_t padded_count, int64_t padded_size);
 };
 
+// Undoes a packing of results: one row, output = sums * factor.
+void scale_row(const float* sums, float factor, float* output, int64_t size);
+void scale_row(const float* sums, float factor, BFloat16* output, int64_t size);
+
 }  // namespace neuron

@@ -196,12 +196,13 @@ def test_log_sum_exp(kind, causal, scale, size, mode, dtype):
 
 
 FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 SHAPES = {  # length, keys, size: around the blocks of the host kernel
     "one key": (64, 1, 16),
     "odd size": (33, 257, 15),
     "less than a block": (40, 77, 40),
     "more keys": (130, 300, 72),
-    "more rows": (300, 200, 64),
+    "more rows": (600, 200, 64),
 }
 
 
@@ -211,7 +212,7 @@ def small(*shape, **options) -> torch.Tensor:
 
 
 def assert_fused(query, key, value, causal=False, mask=None, scale=None):
-    """The fused operator on the device gives what it gives on the CPU in double precision."""
+    """The fused operator on the device gives what it gives on the CPU in double precision, and so do gradients."""
     wide = None if mask is None else mask.double()
     expanded = [t.double().repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value)]
     expected = FUSED(query.double(), *expanded, 0.0, causal, attn_mask=wide, scale=scale)
@@ -221,6 +222,17 @@ def assert_fused(query, key, value, causal=False, mask=None, scale=None):
     torch.testing.assert_close(actual[0].cpu(), expected[0].to(query.dtype), **close)
     # Scores of half types are exact in float32, and so is their sum of exponentials but for rounding.
     torch.testing.assert_close(actual[1].cpu(), expected[1].float(), rtol=1e-4, atol=1e-4)
+    grad = small(*query.shape, seed=9, dtype=query.dtype)
+    operands = (grad, query, key, value, expected[0].to(query.dtype), expected[1].float())
+    expanded = [t.double() for t in (grad, query)] + expanded + [t.double() for t in operands[4:]]
+    gradients = list(FUSED_BACKWARD(*expanded, 0.0, causal, attn_mask=wide, scale=scale))
+    for i in (1, 2):  # of heads that share keys
+        gradients[i] = gradients[i].unflatten(1, (key.shape[1], -1)).sum(2)
+    on_neuron = [t.to("neuron") for t in operands]
+    actual = FUSED_BACKWARD(*on_neuron, 0.0, causal, attn_mask=None if mask is None else mask.to("neuron"), scale=scale)
+    for ours, theirs in zip(actual, gradients, strict=True):
+        bound = (1e-5 if query.dtype == torch.float32 else 2e-2) * max(1.0, theirs.abs().max().item())
+        torch.testing.assert_close(ours.cpu().double(), theirs, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <ATen/native/CPUBlas.h>
+
+#include "vectorized.h"
+
+// Products of packed blocks (attention_pack.h) by oneDNN's generated code, for attention forward and backward.
+namespace neuron {
+
+constexpr int64_t kLine = 64;  // bytes
+// Padding of head sizes, for products of P.
+template <typename P>
+constexpr int64_t kSizeGranularity = std::is_same_v<P, float> ? 16 : 32;
+
+inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
+inline int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
+
+// c (m, n) = a (m, k) times b (k, n), plus c if `add`.
+inline void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t b_stride, int64_t c_stride, bool add,
+                     const float* a, const float* b, float* c) {
+  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, a, b, c);
+}
+inline void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t b_stride, int64_t c_stride, bool add,
+                     const BFloat16* a, const BFloat16* b, float* c) {
+  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, reinterpret_cast<const at::BFloat16*>(a),
+                              reinterpret_cast<const at::BFloat16*>(b), c);
+}
+
+// oneDNN remembers in each thread which tiles it has configured, and others of its kernels configure their own.
+template <typename P>
+struct Tiles {
+  Tiles() { release(); }
+  ~Tiles() { release(); }
+  static void release() {
+    if constexpr (std::is_same_v<P, BFloat16>) at::native::cpublas::brgemm_release();
+  }
+};
+
+}  // namespace neuron
