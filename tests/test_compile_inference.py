@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch._dynamo.callback import callback_handler
 from torch.testing import assert_close
 
-from torch_neuronx.dynamo import inference
+from torch_neuronx.dynamo import calls, inference
 from torch_neuronx.dynamo.collection import _compile_starts, pause_during_compiles
 
 
@@ -282,6 +283,124 @@ def test_another_librarys_operator_is_left_to_aot_autograd(traces: list[bool]) -
     with pytest.raises(Exception, match="doubled"), torch.no_grad():
         torch.compile(lambda x: doubled(x) + 1, backend="neuron", dynamic=False)(torch.ones(3, device="neuron"))
     assert traces == []
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(3, 4))
+
+    def forward(self, x):
+        self.seen.add_(x)
+        a, b = self.linear(self.norm(x)).chunk(2, -1)
+        return x + torch.cat([a * b.sigmoid(), b], -1)
+
+
+def test_equal_layers_are_traced_once(traces: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(Block() for _ in range(5)))
+    on_device = copy.deepcopy(model).to("neuron")
+    x = inputs()[0]
+    original = calls._like
+    monkeypatch.setattr(calls, "_like", lambda tensor: ran.append(tensor) or original(tensor))
+    compiled = torch.compile(on_device, backend="neuron", fullgraph=True, dynamic=False)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_close(compiled(x.to("neuron")).cpu(), model(x))
+    for module, expected in zip(on_device, model, strict=True):
+        assert_close(module.seen.cpu(), expected.seen)
+    assert traces == [True]
+    assert 0 < len(ran) < 20  # tensors of calls; all layers have more than 50
+
+
+def a_view_after_the_write(x, y):
+    z = x + y
+    z.add_(1)
+    return z.view(-1) * 2, z
+
+
+def a_result_that_is_the_operand(x, y):
+    z = x * 2
+    same = z.contiguous()
+    same.add_(y)
+    return z + same, z
+
+
+def an_input_written_twice(x, y):
+    x.mul_(y).add_(x)
+    x += 1
+    return x * y
+
+
+def a_view_of_an_input_is_read_after_a_write(x, y):
+    row = x[1]
+    x.add_(1)
+    return row + y[0]
+
+
+def an_operand_and_its_view(x, y):
+    z = x + y
+    z.add_(z[0].clone())
+    z[1].add_(z[2])
+    return z * 2
+
+
+def lists(x, y):
+    first, second = [x, x * 2], [y, y * 3]
+    torch._foreach_add_(first, second, alpha=2)
+    torch._foreach_addcdiv_(first, second, [t.exp() for t in second], value=0.5)
+    torch._foreach_lerp_(second, first, 0.25)
+    minimum = torch._foreach_clamp_min(first, 0.5)
+    return *torch._foreach_mul(first, second), *torch._foreach_sub(minimum, [1.0, 2.0])
+
+
+def lists_of_two_dtypes(x, y):
+    halves = [x.bfloat16(), y.bfloat16()]
+    torch._foreach_add_(halves, [y, x])
+    return halves[0] * 2, halves[1]
+
+
+def numbers_that_differ_in_kind(x, y):
+    return x * True, x * 1, x * 1.0, x * -0.0 / y, x * 0.0 / y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        a_view_after_the_write,
+        a_result_that_is_the_operand,
+        an_input_written_twice,
+        a_view_of_an_input_is_read_after_a_write,
+        an_operand_and_its_view,
+        lists,
+        lists_of_two_dtypes,
+        numbers_that_differ_in_kind,
+    ],
+)
+def test_calls_and_memory(function: Callable[..., Any], traces: list[bool]) -> None:
+    with torch.no_grad():
+        check(function, inputs())
+    assert traces == [True]
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "RMSprop"])
+def test_an_optimizer_is_traced_once(name: str, foreach: bool, traces: list[bool]) -> None:
+    results = []
+    for device in ("cpu", "neuron"):
+        torch.manual_seed(0)
+        parameters = [torch.nn.Parameter(torch.randn(4, 3).to(device)) for _ in range(5)]
+        optimizer = getattr(torch.optim, name)(parameters, lr=0.1, weight_decay=0.01, foreach=foreach)
+        step = torch.compile(optimizer.step, backend="neuron") if device == "neuron" else optimizer.step
+        for number in range(3):
+            for parameter in parameters:
+                parameter.grad = (parameter.detach() * (number + 1)).cos()
+            step()
+        results.append([parameter.detach().cpu() for parameter in parameters])
+    assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert traces and all(traces)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

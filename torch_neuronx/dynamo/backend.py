@@ -17,7 +17,7 @@ from . import inference, recompiles
 from .collection import collection_paused, pause_during_compiles
 from .compile import CompiledGraph, compile_graph, compile_traced
 from .fingerprint import fingerprint_of_calls
-from .origin import Origin, origin_of
+from .origin import Origin, origin_of, with_attributes
 from .partition import partition
 from .serialized import InferenceFunction, autograd_cache, record_for_dynamo
 from .slices import slice_before_linear
@@ -56,7 +56,7 @@ def neuron(
     with collection_paused():
         compiled = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
         if compiled is not None:
-            function = InferenceFunction(compiled)
+            function = InferenceFunction(compiled, list(inference.attributes_of(gm).values()))
             record_for_dynamo(gm, function)
             return function
         with autograd_cache(gm) as keep:
@@ -65,8 +65,12 @@ def neuron(
 
 def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin) -> CompiledGraph | None:
     table = decompositions()
+    attributes = inference.attributes_of(gm)
+    origin = with_attributes(origin, attributes)
+    inputs = [*inputs, *attributes.values()]
     trace = functools.partial(inference.trace, gm, inference.fakes_of(inputs), table)
-    return compile_traced(trace, fingerprint_of_calls(gm.graph, inputs, table), role="inference", origin=origin)
+    key = fingerprint_of_calls(gm.graph, inputs, list(attributes), table)
+    return compile_traced(trace, key, role="inference", origin=origin)
 
 
 def _aot(origin: Origin, keep: bool) -> Callable[..., Any]:

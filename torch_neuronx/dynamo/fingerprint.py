@@ -105,11 +105,15 @@ class _Unknown(Exception):
 
 
 def fingerprint_of_calls(
-    graph: torch.fx.Graph, inputs: Sequence[torch.Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+    graph: torch.fx.Graph,
+    inputs: Sequence[torch.Tensor],
+    attributes: Sequence[str],
+    decompositions: Mapping[Any, Callable[..., Any]],
 ) -> bytes | None:
     """Of Dynamo's graph, whose nodes are Python functions and methods of tensors, and of what its trace depends on.
 
-    inputs: what Dynamo hands to a backend. None when something in the graph cannot be identified.
+    inputs: what Dynamo hands to a backend, and behind them the tensors that the graph holds, names of which are
+    `attributes`. None when something in the graph cannot be identified.
     """
     memories: dict[int, int] = {}
     lines = [_state(), decompositions_fingerprint(decompositions)]
@@ -123,7 +127,8 @@ def fingerprint_of_calls(
     try:
         for node in graph.nodes:
             numbers[node] = len(numbers)
-            lines.append(f"{node.op} {_name(node)} {_identified((node.args, node.kwargs), numbers)}")
+            name = str(attributes.index(str(node.target))) if node.op == "get_attr" else _name(node)
+            lines.append(f"{node.op} {name} {_identified((node.args, node.kwargs), numbers)}")
     except _Unknown:
         return None
     return b"calls\0" + hashlib.sha256("\n".join(lines).encode()).digest()

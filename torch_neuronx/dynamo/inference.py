@@ -3,12 +3,14 @@
 
 AOTAutograd runs a graph twice, in Python, to learn what it writes, returns and differentiates. A graph without
 gradients that takes plain tensors and returns nothing of its inputs leaves only the writes, which PyTorch's
-functionalization knows as it goes. Everything else is AOTAutograd's.
+functionalization knows as it goes. Everything else is AOTAutograd's. Parameters and buffers that the graph holds
+(those of an optimizer) are inputs too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +19,8 @@ import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensor
 
-from ..lowering.registry import TABLE
+from ..lowering.registry import rule_of
+from .calls import assemble
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -33,12 +36,24 @@ _OF_TRANSFORMS = ("torch._functorch", "torch._C._functorch")
 
 def is_traceable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether `trace` understands Dynamo's graph. inputs: what Dynamo hands to a backend."""
+    inputs = [*inputs, *attributes_of(gm).values()]
     if not all(type(value) in _PLAIN and value.layout == torch.strided for value in inputs):
         return False
     needs_gradients = any(value.requires_grad for value in inputs)
     if needs_gradients and torch.is_grad_enabled():
         return False
-    return all(_is_understood(node, needs_gradients) for node in gm.graph.nodes) and not _returns_inputs(gm.graph)
+    held = attributes_of(gm)
+    return all(
+        node.target in held if node.op == "get_attr" else _is_understood(node, needs_gradients)
+        for node in gm.graph.nodes
+    ) and not _returns_inputs(gm.graph)
+
+
+def attributes_of(gm: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The parameters and buffers that the graph reads, by name, in order."""
+    held = {**dict(gm.named_parameters(remove_duplicate=False)), **dict(gm.named_buffers(remove_duplicate=False))}
+    names = dict.fromkeys(str(node.target) for node in gm.graph.find_nodes(op="get_attr"))
+    return {name: held[name] for name in names if name in held}
 
 
 def _is_understood(node: Node, needs_gradients: bool) -> bool:
@@ -70,7 +85,8 @@ def _changes_layout(name: str) -> bool:
 
 def _returns_inputs(graph: torch.fx.Graph) -> bool:
     """Whether a result is an input or a view of one, or nothing that Dynamo has described."""
-    memories = {_memory(node.meta.get("example_value")) for node in graph.find_nodes(op="placeholder")}
+    taken = [*graph.find_nodes(op="placeholder"), *graph.find_nodes(op="get_attr")]
+    memories = {_memory(node.meta.get("example_value")) for node in taken}
     returned: list[Any] = []
     torch.fx.map_arg(graph.output_node().args[0], returned.append)
     memories.add(None)
@@ -93,24 +109,51 @@ def trace(
 ) -> torch.fx.GraphModule | None:
     """The graph in functional ATen operators, and `copy_` into the inputs that are written.
 
-    inputs: of `fakes_of`. None: the graph does something with its inputs that a functional graph does not show, or
-    has an operator that the lowering table lacks.
+    inputs: of `fakes_of`, of the graph's inputs and then of its attributes. None: the graph does something with its
+    inputs that a functional graph does not show, or has an operator that the lowering table lacks.
     """
+    # What is made of other operators for every device, the dispatcher takes apart, as it does for AOTAutograd.
+    table = {op: rule for op, rule in decompositions.items() if not _is_composite(op)}
+    count = len(gm.graph.find_nodes(op="placeholder"))
+    positions = {name: count + index for index, name in enumerate(attributes_of(gm))}
+    once = functools.partial(_trace_once, table)
+    traced = assemble(gm, inputs, once, positions)
+    if traced is None or not _is_functional(traced.graph):
+        traced = once(_Interpreter(gm, positions).trace, inputs)
+    if traced is not None:
+        traced.graph.eliminate_dead_code()
+    return traced
+
+
+def _trace_once(
+    table: dict[Any, Callable[..., Any]], function: Callable[..., Any], inputs: Sequence[torch.Tensor]
+) -> torch.fx.GraphModule | None:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.traceback import preserve_node_meta
 
     before = [_layout(tensor) for tensor in inputs]
-    # What is made of other operators for every device, the dispatcher takes apart, as it does for AOTAutograd.
-    table = {op: rule for op, rule in decompositions.items() if not _is_composite(op)}
-    functional = torch.func.functionalize(torch.fx.Interpreter(gm).run, remove="mutations")
+    functional = torch.func.functionalize(function, remove="mutations")
     with preserve_node_meta(), _random_state_kept():
         traced = make_fx(functional, decomposition_table=table, tracing_mode="fake")(*inputs)
     if [_layout(tensor) for tensor in inputs] != before or not _is_functional(traced.graph):
         return None
-    if not all(_is_lowered(node) for node in traced.graph.nodes):
-        return None
-    traced.graph.eliminate_dead_code()
-    return traced
+    return traced if all(_is_lowered(node) for node in traced.graph.nodes) else None
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Takes the graph's attributes as further arguments, numbers of which are `positions`."""
+
+    def __init__(self, gm: torch.fx.GraphModule, positions: dict[str, int]):
+        super().__init__(gm)
+        self._positions = positions
+        self._arguments: tuple[Any, ...] = ()
+
+    def trace(self, *arguments: Any) -> Any:
+        self._arguments = arguments
+        return self.run(*arguments[: len(arguments) - len(self._positions)])
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._arguments[self._positions[target]]
 
 
 def _is_composite(op: Any) -> bool:
@@ -120,7 +163,8 @@ def _is_composite(op: Any) -> bool:
 
 
 def _is_lowered(node: Node) -> bool:
-    return node.op != "call_function" or node.target in _WITHOUT_RULE or node.target in TABLE
+    target: Any = node.target
+    return node.op != "call_function" or target in _WITHOUT_RULE or rule_of(target) is not None
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -36,6 +36,12 @@ def origin_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Origin:
     return Origin(name.replace("<locals>.", ""), f"{code.co_filename}:{code.co_firstlineno}", described)
 
 
+def with_attributes(origin: Origin, attributes: dict[str, torch.Tensor]) -> Origin:
+    """Of a graph that takes these tensors behind its inputs."""
+    described = tuple((name, describe(tensor)) for name, tensor in attributes.items())
+    return origin._replace(inputs=origin.inputs + described)
+
+
 def describe(value: Any) -> str:
     """ "float32[3, 4]", with the strides of what is not contiguous."""
     if not isinstance(value, torch.Tensor):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -89,16 +89,22 @@ def restore(data: bytes) -> CompiledGraph:
 
 
 class InferenceFunction(SerializableCallable):
-    """A graph that was traced without AOTAutograd, as a function of its inputs."""
+    """A graph that was traced without AOTAutograd, as a function of its inputs.
 
-    def __init__(self, graph: CompiledGraph):
+    attributes: tensors that it takes behind them. With any, it cannot be taken to another process.
+    """
+
+    def __init__(self, graph: CompiledGraph, attributes: Sequence[torch.Tensor] = ()):
         self.graph = graph
+        self.attributes = attributes
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.graph(list(arguments))
+        return self.graph([*arguments, *self.attributes])
 
     @classmethod
     def serialize_compile_artifacts(cls, fn: InferenceFunction) -> bytes:
+        if fn.attributes:
+            raise BypassAOTAutogradCache(f"{fn.graph.name} holds tensors")
         return dump(fn.graph, complete=True)
 
     @classmethod
@@ -129,7 +135,7 @@ def record_for_dynamo(gm: torch.fx.GraphModule, function: InferenceFunction) -> 
     gm: the graph as Dynamo hands it over.
     """
     identifier = getattr(gm, "_backend_id", None)
-    if identifier is not None and function.graph.plan_record() is not None:
+    if identifier is not None and not function.attributes and function.graph.plan_record() is not None:
         PrecompileContext.record_artifact(InferenceArtifact(identifier, function))
 
 

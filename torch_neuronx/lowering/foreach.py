@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,14 @@ def _single(name: str, overload_name: str) -> Callable[..., Any] | None:
     if overload_name.startswith("Scalar") and overload_name != "ScalarAndTensor" and name in _OF_A_NUMBER:
         return _OF_A_NUMBER[name]
     return _OTHER_NAMES.get(name) or getattr(aten, name.removeprefix("_foreach_"), None)
+
+
+def element_function(name: str, args: Sequence[Any]) -> Callable[..., Any] | None:
+    """What the functional operator `name` on lists does with each element; None when nothing says so.
+    args: the lists, and what is the same for all elements."""
+    last = args[-1][0] if isinstance(args[-1], (list, tuple)) and args[-1] else args[-1]
+    of_a_number = isinstance(last, (int, float, complex)) or name in ("_foreach_addcdiv", "_foreach_addcmul")
+    return _single(name, "Scalar" if of_a_number else "List")
 
 
 def _for_each(overload: torch._ops.OpOverload, single: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import torch
 from ...stablehlo import Builder, Value
 from ..pointwise import Operand, arithmetic, finish, predicate
 from ..promotion import opmath
-from ..registry import LoweringError, lowers
+from ..registry import LoweringError, lowers, lowers_of_library
 from ..rounding import operand
 from .elementwise import digamma, truncate
 
@@ -396,6 +396,14 @@ def lerp(b: Builder, start: Value, end: Value, weight: Value) -> Value:
 @arithmetic(aten.addcmul.default)
 def _addcmul(b: Builder, x: Value, y: Value, z: Value, value: Value) -> Value:
     return b.add(x, b.multiply(b.multiply(value, y), z))
+
+
+# Dynamo's form of addcmul with a tensor for `value`, as optimizers without lists have it; Inductor registers it.
+@lowers_of_library("prims::fma")
+def fma(b: Builder, x: Operand, y: Operand, z: Operand) -> Value:
+    dtype = opmath(b.out[0].dtype)
+    x, y, z = b.broadcast(*(b.value(v, dtype) for v in (x, y, z)))
+    return finish(b, b.add(b.multiply(x, y), z))
 
 
 @arithmetic(aten.addcdiv.default)
