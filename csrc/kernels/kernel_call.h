@@ -39,6 +39,7 @@ using Kernel = void (*)(const KernelCall& call);
 
 void attention(const KernelCall& call);
 void attention_backward(const KernelCall& call);
+void attention_few_queries(const KernelCall& call);
 void convolution(const KernelCall& call);
 void convolution_backward(const KernelCall& call);
 void cross_entropy_gradient(const KernelCall& call);

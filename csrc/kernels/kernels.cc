@@ -46,6 +46,7 @@ struct HostKernel {
 const HostKernel kKernels[] = {
     {"neuron.attention", &attention, &always},
     {"neuron.attention_backward", &attention_backward, &always},
+    {"neuron.attention_few_queries", &attention_few_queries, &always},
     {"neuron.convolution", &convolution, &always},
     {"neuron.convolution_backward", &convolution_backward, &always},
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},

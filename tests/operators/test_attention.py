@@ -326,3 +326,55 @@ def test_not_a_number_stays():
     nan = on_device(query, key, value).cpu().isnan()
     assert nan[0, 1, 3].all()
     assert nan.sum() == nan[0, 1, 3].numel()
+
+
+FEW = {  # query heads, key heads, length, keys, size
+    "a token": (12, 4, 1, 640, 64),
+    "alone": (8, 8, 1, 777, 72),
+    "one key head": (6, 1, 3, 521, 47),
+    "some": (8, 2, 4, 333, 40),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("kind", ("plain", "hidden", "all hidden", "per head", "scale"))
+@pytest.mark.parametrize("shape", FEW)
+def test_few_queries(shape, kind, dtype):
+    heads, key_heads, length, keys, size = FEW[shape]
+    query = small(2, heads, length, size, seed=1, dtype=dtype)
+    key, value = (small(2, key_heads, keys, size, seed=i, dtype=dtype) for i in (2, 3))
+    mask = {
+        "hidden": torch.zeros(1, 1, length, keys, dtype=dtype).masked_fill(torch.arange(keys) > keys // 2, -math.inf),
+        "all hidden": torch.full((2, 1, length, keys), -math.inf, dtype=dtype),
+        "per head": small(1, heads, 1, keys, seed=4, dtype=dtype),
+    }.get(kind)
+    assert_fused(query, key, value, mask=mask, scale=-0.3 if kind == "scale" else None)
+
+
+@pytest.mark.parametrize("number", (math.nan, math.inf, 1e30))
+def test_extreme_numbers_of_few_queries(number):
+    query, key, value = (small(1, 8, keys, 64, seed=keys) for keys in (1, 600, 601))
+    value = value[:, :, :600].contiguous()
+    query[0, 0, 0, 3], value[0, 1, 7, 5] = number, number
+    expected = FUSED(query, key, value, 0.0, False)[0]
+    actual = FUSED(*(t.to("neuron") for t in (query, key, value)), 0.0, False)[0]
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("length", (1, 40))
+def test_repeated_heads_in_graphs(length, dtype):
+    """As Transformers repeats keys and values: (batch, heads, 1, keys, size) expanded."""
+
+    def repeated(x):
+        return x[:, :, None].expand(-1, -1, 3, -1, -1).reshape(x.shape[0], -1, *x.shape[2:])
+
+    def function(query, key, value):
+        return torch.nn.functional.scaled_dot_product_attention(query, repeated(key), repeated(value))
+
+    query = small(2, 12, length, 64, dtype=dtype)
+    key, value = (small(2, 4, 640, 64, seed=i, dtype=dtype) for i in (1, 2))
+    compiled = torch.compile(function, backend="neuron", fullgraph=True, dynamic=False)
+    with torch.no_grad():
+        actual = compiled(*(t.to("neuron") for t in (query, key, value)))
+    torch.testing.assert_close(actual.cpu(), function(query, key, value), **tolerances(dtype))

@@ -95,6 +95,10 @@ class Builder(Elementwise, Structured):
         self.unrounded: set[str] = set()
         # What each transposed value was before, for rules that can read it as it lies: (operand, permutation).
         self.transposed: dict[str, tuple[Value, tuple[int, ...]]] = {}
+        # What values with one dimension more were before: (operand, new dimension).
+        self.broadcasts: dict[str, tuple[Value, int]] = {}
+        # What values whose slices of a dimension come several times each were before: (operand, that dimension).
+        self.repeated: dict[str, tuple[Value, int]] = {}
         # Whether images are better kept with their channels last: see lowering/channels_last.py.
         self.channels_last = False
         # Whether every operator rounds its result, as eager PyTorch does: see lowering/rounding.py.

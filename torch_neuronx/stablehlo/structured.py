@@ -46,7 +46,13 @@ class Structured:
     # -- shapes ----------------------------------------------------------------------------
 
     def reshape(self: Builder, x: Value, shape: Sequence[int]) -> Value:
-        return x if x.shape == tuple(shape) else self.op("reshape", [x], shape, x.dtype)
+        if x.shape == tuple(shape):
+            return x
+        result = self.op("reshape", [x], shape, x.dtype)
+        source, dim = self.broadcasts.get(x.name, (x, 0))
+        if dim > 0 and tuple(shape) == (*x.shape[: dim - 1], x.shape[dim - 1] * x.shape[dim], *x.shape[dim + 1 :]):
+            self.repeated[result.name] = (source, dim - 1)
+        return result
 
     def transpose(self: Builder, x: Value, permutation: Sequence[int]) -> Value:
         """Result dimension i is operand dimension permutation[i]."""
@@ -64,7 +70,11 @@ class Structured:
         """Operand dimension i becomes result dimension dims[i]."""
         if x.shape == tuple(shape) and list(dims) == list(range(x.ndim)):
             return x
-        return self.op("broadcast_in_dim", [x], shape, x.dtype, f"broadcast_dimensions = {_array(dims)}")
+        result = self.op("broadcast_in_dim", [x], shape, x.dtype, f"broadcast_dimensions = {_array(dims)}")
+        new = [d for d in range(len(shape)) if d not in dims]
+        if len(new) == 1 and x.shape == tuple(n for d, n in enumerate(shape) if d != new[0]):
+            self.broadcasts[result.name] = (x, new[0])
+        return result
 
     def iota(self: Builder, shape: Sequence[int], dim: int, dtype: torch.dtype = torch.int64) -> Value:
         return self.op("iota", [], shape, dtype, f"iota_dimension = {dim} : i64")

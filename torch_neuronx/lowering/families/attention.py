@@ -8,8 +8,10 @@ where that can serve, so training saves the log-sum-exp instead of the probabili
 Host kernels, for four-dimensional operands with equal head sizes:
     neuron.attention           query, key, value [, mask] -> output, logsumexp
     neuron.attention_backward  grad, query, key, value, output, logsumexp [, mask] -> three gradients
-They take and return (batch, length, heads, size), and logsumexp (batch, length, heads): the layout
-attention is computed in and models keep their activations in, so that transposes around it vanish.
+    neuron.attention_few_queries  like the first, for few queries and a cache of keys and values
+The first two take and return (batch, length, heads, size), and logsumexp (batch, length, heads): the layout
+attention is computed in and models keep their activations in, so that transposes around it vanish. The third has
+(batch, heads, length, size) and (batch, heads, length), which is how models keep their caches.
 """
 
 from __future__ import annotations
@@ -172,18 +174,47 @@ def _kernel_serves(query: Value, key: Value, value: Value, mask: Value | None) -
     return query.numel * key.shape[-2] >= _KERNEL_PAYS[query.dtype]
 
 
+def _distinct_heads(b: Builder, key: Value, value: Value) -> tuple[Value, Value]:
+    """Key and value before each of their heads was repeated for the heads of the query that share it."""
+    before = [b.repeated.get(v.name, (v, None)) for v in (key, value)]
+    (key_before, key_dim), (value_before, value_dim) = before
+    if key_dim == value_dim == key.ndim - 3 and key_before.shape[key_dim] == value_before.shape[key_dim]:
+        return key_before, value_before
+    return key, value
+
+
+def _are_few(b: Builder, query: Value, key: Value, is_causal: bool) -> bool:
+    """Whether `neuron.attention_few_queries` pays: for a token or some and keys that lie head by head."""
+    if query.dtype == torch.float16 or is_causal or key.name in b.transposed:
+        return False
+    return query.shape[-2] <= 4 and query.shape[1] // key.shape[1] * query.shape[-2] <= 32
+
+
 def attention(
     b: Builder, query: Value, key: Value, value: Value, mask: Value | None, is_causal: bool, scale: float
 ) -> tuple[Value, Value]:
     """Attention over equal leading dimensions (heads of query: a multiple of those of key and value)."""
+    key, value = _distinct_heads(b, key, value)
     if not _kernel_serves(query, key, value, mask):
         return _attention(b, query, key, value, mask, is_causal, scale)
+
+    batch, heads, length, size = query.shape
+    if _are_few(b, query, key, is_causal):
+        types = [(query.shape, query.dtype), ((batch, heads, length), torch.float32)]
+        operands = [query, key, value, *_kernel_mask(b, mask, query.dtype)]
+
+        def as_they_lie(query, key, value, mask=None):
+            return list(_attention(b, query, key, value, mask, is_causal, scale))
+
+        output, logsumexp = b.composite(
+            "neuron.attention_few_queries", operands, types, as_they_lie, f"scale={scale!r}"
+        )
+        return output, logsumexp
 
     def decomposition(query, key, value, mask=None):
         query, key, value = (_swap(b, v) for v in (query, key, value))
         return [_swap(b, v) for v in _attention(b, query, key, value, mask, is_causal, scale)]
 
-    batch, heads, length, size = query.shape
     types = [((batch, length, heads, size), query.dtype), ((batch, length, heads), torch.float32)]
     operands = [*(_swap(b, v) for v in (query, key, value)), *_kernel_mask(b, mask, query.dtype)]
     results = b.composite("neuron.attention", operands, types, decomposition, _kernel_config(is_causal, scale))

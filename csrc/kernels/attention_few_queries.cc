@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "few_rows.h"
+#include "kernel_call.h"
+#include "shared_loop.h"
+#include "vectorized.h"
+
+// Attention of a token or some to a cache of keys and values, which lie head by head: query and output are (batch,
+// heads, length, size), key and value (batch, key_heads, keys, size), logsumexp is (batch, heads, length). The rows of
+// all heads that share a head of the cache are multiplied by it together, so that it is read once.
+namespace neuron {
+namespace {
+
+// Elements of a cache that are worth a second thread's while.
+constexpr int64_t kPiece = 16384;
+
+struct Operands {
+  const void *query, *key, *value, *mask;  // mask: null, or added to the scores
+  void* output;
+  float* logsumexp;
+  int64_t heads, length, size, key_heads, keys;
+  int64_t mask_strides[4];  // of (batch, heads, length, keys); may be 0
+  float scale;
+};
+
+template <typename T>
+NEURON_INLINE void softmax(const Operands& x, int64_t batch, int64_t head_and_position, const float* scores,
+                           float* weights, float* total, float* logsumexp) {
+  const T* mask = static_cast<const T*>(x.mask);
+  if (mask != nullptr) {
+    mask += batch * x.mask_strides[0] + head_and_position / x.length * x.mask_strides[1] +
+            head_and_position % x.length * x.mask_strides[2];
+  }
+  const auto score = [&](int64_t i) __attribute__((always_inline)) {
+    return mask == nullptr ? scores[i] : scores[i] + load(mask[i * x.mask_strides[3]]);
+  };
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < x.keys; ++i) {
+    const float found = score(i);
+    largest = found > largest ? found : largest;
+  }
+  // A row that sees no key is to become 0, not NaN.
+  if (largest == -std::numeric_limits<float>::infinity()) largest = 0;
+  constexpr int64_t kSums = 16;
+  float sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= x.keys; i += kSums) {
+    for (int64_t j = 0; j < kSums; ++j) {
+      const float weight = exponential(score(i + j) - largest);
+      weights[place_of<T>(i + j)] = weight;
+      sums[j] += weight;
+    }
+  }
+  for (; i < x.keys; ++i) {
+    const float weight = exponential(score(i) - largest);
+    weights[place_of<T>(i)] = weight;
+    sums[0] += weight;
+  }
+  for (int64_t j = 1; j < kSums; ++j) sums[0] += sums[j];
+  *total = sums[0] == 0 ? 1.0f : sums[0];
+  *logsumexp = std::log(*total) + largest;
+}
+
+// All rows by one head of the cache: by its keys, or with `transposed` off by its values.
+template <typename T, bool transposed>
+NEURON_INLINE void multiply(const float* x, const void* y, float* out, int64_t rows, int64_t inner, int64_t columns,
+                            int64_t stride) {
+  const Product product{x, y, nullptr, out, inner, columns, stride};
+  int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    if constexpr (transposed) {
+      dots<T, float, 4>(product, row, 0, columns);
+    } else {
+      strips<T, float, 4>(product, row, 0, columns);
+    }
+  }
+  for (; row < rows; ++row) {
+    if constexpr (transposed) {
+      dots<T, float, 1>(product, row, 0, columns);
+    } else {
+      strips<T, float, 1>(product, row, 0, columns);
+    }
+  }
+}
+
+template <typename T>
+NEURON_INLINE void attend(const Operands& x, int64_t begin, int64_t end) {
+  const int64_t group = x.heads / x.key_heads, rows = group * x.length;
+  // Three rows of one vector or two cost as much as four.
+  const int64_t padded_rows = rows % 4 == 3 ? rows + 1 : rows;
+  const auto padded = [](int64_t count) { return (count + kStep - 1) / kStep * kStep; };
+  const int64_t query_stride = padded(x.size), weight_stride = padded(x.keys);
+  std::vector<float> queries(padded_rows * query_stride), scores(padded_rows * x.keys),
+      weights(padded_rows * weight_stride), outputs(padded_rows * x.size), totals(rows);
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const T* query = static_cast<const T*>(x.query) + unit * rows * x.size;
+    const T* key = static_cast<const T*>(x.key) + unit * x.keys * x.size;
+    const T* value = static_cast<const T*>(x.value) + unit * x.keys * x.size;
+    T* output = static_cast<T*>(x.output) + unit * rows * x.size;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < x.size; ++i) {
+        queries[row * query_stride + place_of<T>(i)] = load(query[row * x.size + i]) * x.scale;
+      }
+    }
+    multiply<T, true>(queries.data(), key, scores.data(), padded_rows, x.size, x.keys, query_stride);
+    for (int64_t row = 0; row < rows; ++row) {
+      softmax<T>(x, unit / x.key_heads, unit % x.key_heads * rows + row, scores.data() + row * x.keys,
+                 weights.data() + row * weight_stride, &totals[row], x.logsumexp + unit * rows + row);
+    }
+    multiply<T, false>(weights.data(), value, outputs.data(), padded_rows, x.keys, x.size, weight_stride);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < x.size; ++i) {
+        store(output + row * x.size + i, outputs[row * x.size + i] / totals[row]);
+      }
+    }
+  }
+}
+
+NEURON_VECTORIZED void attend_f32(const Operands& x, int64_t begin, int64_t end) { attend<float>(x, begin, end); }
+NEURON_VECTORIZED void attend_bf16(const Operands& x, int64_t begin, int64_t end) { attend<BFloat16>(x, begin, end); }
+
+}  // namespace
+
+void attention_few_queries(const KernelCall& call) {
+  const neuroncore_buffer_t &query = call.input_buffer(0), &key = call.input_buffer(1);
+  Operands x{};
+  x.query = query.data;
+  x.key = key.data;
+  x.value = call.input_buffer(2).data;
+  x.output = call.output_buffer(0).data;
+  x.logsumexp = static_cast<float*>(call.output_buffer(1).data);
+  x.heads = query.dims[1];
+  x.length = query.dims[2];
+  x.size = query.dims[3];
+  x.key_heads = key.dims[1];
+  x.keys = key.dims[2];
+  x.scale = static_cast<float>(call.number("scale"));
+  if (call.num_inputs() > 3) {
+    const neuroncore_buffer_t& mask = call.input_buffer(3);
+    x.mask = mask.data;
+    int64_t stride = 1;
+    for (int d = 3; d >= 0; --d) {
+      x.mask_strides[d] = mask.dims[d] == 1 ? 0 : stride;
+      stride *= mask.dims[d];
+    }
+  }
+  const bool is_f32 = query.element_type == NEURONCORE_TYPE_F32;
+  TORCH_CHECK(is_f32 || query.element_type == NEURONCORE_TYPE_BF16, "expected f32 or bf16, got element type ",
+              query.element_type);
+  const int64_t piece = std::max<int64_t>(1, kPiece / (x.keys * x.size));
+  shared_loop(query.dims[0] * x.key_heads, piece,
+              [&](int64_t begin, int64_t end) { (is_f32 ? attend_f32 : attend_bf16)(x, begin, end); });
+}
+
+}  // namespace neuron
