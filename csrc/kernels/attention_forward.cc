@@ -2,6 +2,7 @@
 #include "attention_forward.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -17,14 +18,17 @@
 namespace neuron {
 namespace {
 
-template <typename T>
+// Compares bits, all of a row: a loop of integers becomes vector code, one of floating-point comparisons does not.
+template <typename Bits, typename T>
 NEURON_INLINE bool all_hidden(const T* mask, int64_t count) {
-  bool hidden = true;
-  for (int64_t i = 0; i < count; ++i) hidden &= load(mask[i]) == -std::numeric_limits<float>::infinity();
-  return hidden;
+  T lowest;
+  store(&lowest, -std::numeric_limits<float>::infinity());
+  Bits difference = 0;
+  for (int64_t i = 0; i < count; ++i) difference |= std::bit_cast<Bits>(mask[i]) ^ std::bit_cast<Bits>(lowest);
+  return difference == 0;
 }
-NEURON_VECTORIZED bool row_hidden(const float* mask, int64_t count) { return all_hidden(mask, count); }
-NEURON_VECTORIZED bool row_hidden(const BFloat16* mask, int64_t count) { return all_hidden(mask, count); }
+NEURON_VECTORIZED bool row_hidden(const float* mask, int64_t count) { return all_hidden<uint32_t>(mask, count); }
+NEURON_VECTORIZED bool row_hidden(const BFloat16* mask, int64_t count) { return all_hidden<uint16_t>(mask, count); }
 
 // Rows whose scores against kKeys keys stay in the first cache on their way to become weights; and rows that share one
 // pass over the keys and values.
