@@ -43,12 +43,15 @@ void attention_few_queries(const KernelCall& call);
 void convolution(const KernelCall& call);
 void convolution_backward(const KernelCall& call);
 void cross_entropy_gradient(const KernelCall& call);
+void gated_silu(const KernelCall& call);
 void grouped_matmul(const KernelCall& call);
 void group_moments(const KernelCall& call);
 void log_softmax(const KernelCall& call);
 void matmul(const KernelCall& call);
 void matmul_few_rows(const KernelCall& call);
 void pointwise(const KernelCall& call);
+void rms_norm(const KernelCall& call);
+void rotary(const KernelCall& call);
 void softmax_statistics(const KernelCall& call);
 
 }  // namespace neuron

@@ -52,6 +52,7 @@ const HostKernel kKernels[] = {
     {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
     {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
     {"neuron.cross_entropy_gradient", &cross_entropy_gradient, &always},
+    {"neuron.gated_silu", &gated_silu, &always},
     {"neuron.grouped_matmul", &grouped_matmul, &always},
     {"neuron.group_moments", &group_moments, &always},
     {"neuron.log_softmax", &log_softmax, &always},
@@ -59,6 +60,8 @@ const HostKernel kKernels[] = {
     {"neuron.matmul_f32", &matmul, &has_intel_vectors},
     {"neuron.matmul_few_rows", &matmul_few_rows, &always},
     {"neuron.pointwise", &pointwise, &always},
+    {"neuron.rms_norm", &rms_norm, &always},
+    {"neuron.rotary", &rotary, &always},
     {"neuron.softmax_statistics", &softmax_statistics, &always},
 };
 

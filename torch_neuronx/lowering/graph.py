@@ -14,6 +14,7 @@ from ..stablehlo.builder import Location
 from . import channels_last, rounding
 from .control_flow import lower_control_flow
 from .meta import meta_of
+from .patterns import lower_pattern
 from .registry import TABLE, LoweringError, lower, rule_of
 from .view_operand import layout_of, read_view, to_memory_order
 
@@ -79,6 +80,9 @@ def _call(b: Builder, node: torch.fx.Node, environment: dict, outer: Location) -
         raise LoweringError(f"{node.target}: the graph does not say what it returns (no `val`){_line(node)}")
     results = node.meta["val"]
     several = isinstance(results, (tuple, list))
+    grouped = lower_pattern(b, node, environment)
+    if grouped is not None:
+        return grouped
     if b.channels_last and not several:
 
         def apply(arguments: tuple[Any, ...], out: torch.Tensor) -> Any:

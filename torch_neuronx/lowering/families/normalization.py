@@ -178,11 +178,37 @@ def native_group_norm_backward(b, grad, x, mean, rstd, weight, N, C, HxW, group,
 
 
 def _rms_norm(b: Builder, x: Value, normalized_shape, weight, eps) -> tuple[Value, Value]:
+    found = rms_norm_kernel(b, x, weight, eps, rounds_first=False) if len(normalized_shape) == 1 else None
+    if found is not None:
+        return found
     dims = range(x.ndim - len(normalized_shape), x.ndim)
     x = b.convert(x, opmath(x.dtype))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     rstd = b.rsqrt(b.add(mean_over(b, b.multiply(x, x), dims), b.value(eps, x.dtype)))
     return affine(b, b.multiply(x, rstd), weight, None), rstd
+
+
+def rms_norm_kernel(
+    b: Builder, x: Value, weight: Value | None, eps: float | None, rounds_first: bool
+) -> tuple[Value, Value] | None:
+    """x / sqrt(mean(x²) + eps) * weight over the last dimension, in the dtype of both, and the reciprocal of the root,
+    by the host kernel `neuron.rms_norm`; None where that does not serve.
+
+    rounds_first: to that dtype before the product with the weight.
+    """
+    if "neuron.rms_norm" not in b.kernels or weight is None or weight.dtype != x.dtype or x.numel < _RMS_KERNEL_PAYS:
+        return None
+    if x.dtype not in (torch.float32, torch.bfloat16) or weight.shape != x.shape[-1:]:
+        return None
+    eps = torch.finfo(torch.float32).eps if eps is None else eps
+    config = f"eps={eps!r};rounds_first={int(rounds_first)}"
+    types = [(x.shape, x.dtype), ((*x.shape[:-1], 1), torch.float32)]
+    result, rstd = b.custom_call("neuron.rms_norm", [x, weight], types, config)
+    return result, rstd
+
+
+# Elements from which on the kernel is faster than XLA's code.
+_RMS_KERNEL_PAYS = 2**15
 
 
 @lowers(aten._fused_rms_norm.default)
@@ -191,7 +217,7 @@ def _fused_rms_norm(b, x, normalized_shape, weight, eps):
 
 
 @lowers(aten.rms_norm.default, whole=True)
-def rms_norm(b, x, normalized_shape, weight, eps):
+def _whole_rms_norm(b, x, normalized_shape, weight, eps):
     return finish(b, _rms_norm(b, x, normalized_shape, weight, eps)[:1])
 
 
