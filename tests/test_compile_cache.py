@@ -164,6 +164,28 @@ def test_a_warm_process_does_not_trace(traced: list[int]) -> None:
         assert len(traced) == 1 and counts() == (0, 1)
 
 
+def adam(device: str) -> list[torch.Tensor]:
+    """What three steps leave behind: parameters, averages, and the count of steps, which is on the CPU."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(3, 4).to(device)) for _ in range(3)]
+    optimizer = torch.optim.AdamW(parameters, lr=0.1, foreach=True)
+    step = torch.compile(optimizer.step, backend="neuron") if device == "neuron" else optimizer.step
+    for number in range(3):
+        for parameter in parameters:
+            parameter.grad = (parameter.detach() * (number + 1)).cos()
+        step()
+    state = [value for parameter in parameters for value in optimizer.state[parameter].values()]
+    return [tensor.detach().cpu() for tensor in (*parameters, *state)]
+
+
+def test_a_warm_process_does_not_trace_an_optimizer(traced: list[int]) -> None:
+    expected = adam("cpu")
+    for _ in range(2):
+        forget()
+        assert_close(adam("neuron"), expected, rtol=1e-4, atol=1e-5)
+        assert len(traced) == 1
+
+
 def test_graphs_with_results_on_the_host_and_inputs_from_there(traced: list[int]) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y.mul_(2)

@@ -314,16 +314,15 @@ def test_inputs_of_other_layouts_are_copied(
     assert messages.count("are copied at every call") == (expected is not found)
 
 
-def test_a_graph_that_leaves_work_to_the_host_has_no_bytes() -> None:
-    optimizer_state = torch.zeros(())
-
+def test_work_for_the_host_is_in_the_bytes() -> None:
     def function(x: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         step.add_(1)
         return x / step
 
-    graph = compiled_graph(function, torch.ones(3, device="neuron"), optimizer_state)
-    with pytest.raises(Exception, match="work for the host"):
-        serialized.dump(graph)
+    x, step = torch.ones(3, device="neuron"), torch.zeros(())
+    loaded = serialized.load(serialized.dump(compiled_graph(function, x, step)))
+    (result,) = loaded([step, x])  # in the order of their use
+    assert_close((result.cpu(), step), (torch.full((3,), 0.5), torch.tensor(2.0)))
 
 
 # -- Dynamo's cache --------------------------------------------------------------------------------

@@ -28,9 +28,10 @@ from . import statistics
 from .donation import donated_inputs, undefined_outputs
 from .errors import NEFFCompilationError
 from .fingerprint import fingerprint
+from .host_updates import function_of, is_cpu_number
 from .origin import Origin, argument_names
 from .out_collectives import make_functional
-from .outline import Outline, host_update_function, is_cpu_number, outline_of
+from .outline import Outline, outline_of
 from .plan import Plan, from_record, to_record
 from .program import InputLayout, layout_of_input, lower_to_program, tensor_of_layout
 from .streams import take_stream_operators
@@ -168,7 +169,7 @@ class CompiledGraph(OutputCode):
             or outline.host_updates
             or self._stream_calls
         )
-        self._host_update = host_update_function(outline)
+        self._host_update = None if outline.host_updates is None else function_of(outline.host_updates)
 
     # -- the call ----------------------------------------------------------------------------
 
@@ -262,10 +263,10 @@ class CompiledGraph(OutputCode):
         for output in outline.outputs:
             if output.target in originals:
                 originals[output.target].copy_(tensors[output.target])
-        if self._host_update is not None:
+        if self._host_update is not None and outline.host_updates is not None:
             with torch.no_grad():
                 updates = self._host_update(*numbers)
-                for index, value in zip(outline.host_updates, updates, strict=True):
+                for index, value in zip(outline.host_updates.inputs, updates, strict=True):
                     tensors[index].copy_(value)
         if not environment.get("TORCH_NEURONX_RETAIN_DEVICE_MODE"):
             for position in outline.host_returns:

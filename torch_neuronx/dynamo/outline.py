@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from ..lowering.view_operand import layout_of
+from .host_updates import HostUpdates, host_updates_of, is_cpu_number, is_host_update
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -88,8 +88,7 @@ class Outline(NamedTuple):
     returns: one an output of the graph; None where it returns no tensor (`values_returned` has those).
     fixed_inputs: inputs whose strides must be as traced, because views of them are returned.
     host_inputs: tensors on the CPU that the device needs whole; host_returns: results that belong there.
-    host_updates: by input, what a number on the CPU becomes, where only such numbers decide it (an optimizer's
-    count of steps): computed on the CPU, so that nothing waits for the device.
+    host_updates: what the host computes itself.
     is_awaited: other ranks wait for it, because it holds a collective."""
 
     placeholders: list[Node]
@@ -101,7 +100,7 @@ class Outline(NamedTuple):
     fixed_inputs: frozenset[int]
     host_inputs: list[int]
     host_returns: list[int]
-    host_updates: dict[int, Node]
+    host_updates: HostUpdates | None
     is_awaited: bool
 
 
@@ -111,13 +110,13 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
     number = {placeholders[position]: index for index, position in enumerate(inputs)}
     outputs: list[Output] = []
     mutated: set[Node] = set()
-    host_updates: dict[int, Node] = {}
+    updates: dict[int, Any] = {}
     for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
         target: Any = node.args[0]
         if target in number:
             tensor = target.meta["val"]
-            if _is_cpu_number(target) and _depends_on_cpu_numbers(node.args[1]):
-                host_updates[number[target]] = node
+            if is_cpu_number(tensor) and is_host_update(node.args[1]):
+                updates[number[target]] = node.args[1]
                 continue
             outputs.append(Output(node, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, number[target]))
             mutated.add(target)
@@ -162,7 +161,7 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
         index
         for index, position in enumerate(inputs)
         if (node := placeholders[position]).meta["val"].device.type == "cpu"
-        and ((node in mutated and number[node] not in host_updates) or not _is_cpu_number(node))
+        and (node in mutated or not is_cpu_number(node.meta["val"]))
     ]
     return Outline(
         placeholders,
@@ -174,7 +173,7 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
         frozenset(fixed),
         host_inputs,
         host_returns,
-        host_updates,
+        host_updates_of([placeholders[position] for position in inputs], updates),
         any(is_collective(node) for node in graph.nodes),
     )
 
@@ -182,52 +181,6 @@ def outline_of(graph: torch.fx.Graph) -> Outline:
 def is_collective(node: Node) -> bool:
     """Whether ranks meet there."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _COLLECTIVES
-
-
-def host_update_function(outline: Outline) -> Callable[..., list[torch.Tensor]] | None:
-    """Takes the inputs that are numbers on the CPU, in order; returns what those of `host_updates` become."""
-    if not outline.host_updates:
-        return None
-    graph = torch.fx.Graph()
-    copies: dict[Node, Node] = {}
-    for position in outline.inputs:
-        node = outline.placeholders[position]
-        if _is_cpu_number(node):
-            copies[node] = graph.placeholder(node.name)
-    sources: list[Any] = [node.args[1] for node in outline.host_updates.values()]
-    wanted = {node for source in sources for node in _cone(source)}
-    for node in outline.placeholders[0].graph.nodes:
-        if node in wanted and node not in copies:
-            copies[node] = graph.node_copy(node, lambda n: copies[n])
-    graph.output([copies[source] for source in sources])
-    return torch.fx.GraphModule(torch.nn.Module(), graph).forward
-
-
-def is_cpu_number(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.dim() == 0
-
-
-def _is_cpu_number(node: Node) -> bool:
-    return _is_tensor(node) and is_cpu_number(node.meta["val"])
-
-
-def _cone(node: Node) -> set[Node]:
-    """`node` and everything that it depends on."""
-    seen: set[Node] = set()
-    todo = [node]
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            todo.extend(node.all_input_nodes)
-    return seen
-
-
-def _depends_on_cpu_numbers(node: Any) -> bool:
-    return isinstance(node, Node) and all(
-        _is_cpu_number(n) and (n.op == "placeholder" or isinstance(n.target, torch._ops.OpOverload))
-        for n in _cone(node)
-    )
 
 
 def _is_tensor(node: Any) -> bool:

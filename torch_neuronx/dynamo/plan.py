@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import host_updates
 from .outline import Outline, Output, Return
 from .program import InputLayout
 
@@ -24,9 +25,10 @@ class Plan(NamedTuple):
 
 
 def to_record(plan: Plan) -> dict[str, Any] | None:
-    """What JSON can hold of it; None for a graph that leaves something to the host, or holds a collective."""
+    """What JSON can hold of it; None for a graph that holds a collective, or returns what has no such form."""
     outline = plan.outline
-    if outline.host_updates or outline.is_awaited:
+    updates = outline.host_updates and host_updates.to_record(outline.host_updates)
+    if outline.is_awaited or (outline.host_updates is not None and updates is None):
         return None
     if not all(isinstance(value, (bool, int, float)) for value in outline.values_returned.values()):
         return None
@@ -41,6 +43,7 @@ def to_record(plan: Plan) -> dict[str, Any] | None:
         "fixed": sorted(outline.fixed_inputs),
         "host_inputs": outline.host_inputs,
         "host_returns": outline.host_returns,
+        "host_updates": updates,
         "layouts": [
             [*_layout(layout.sizes, layout.strides, layout.dtype), layout.scalar, layout.window, layout.has_delta]
             for layout in plan.layouts
@@ -69,7 +72,7 @@ def from_record(record: dict[str, Any]) -> Plan:
         fixed_inputs=frozenset(record["fixed"]),
         host_inputs=record["host_inputs"],
         host_returns=record["host_returns"],
-        host_updates={},
+        host_updates=record["host_updates"] and host_updates.from_record(record["host_updates"]),
         is_awaited=False,
     )
     return Plan(outline, layouts, record["donated"], record["operators"], bytes.fromhex(record["graph"]))

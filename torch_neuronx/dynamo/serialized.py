@@ -49,7 +49,7 @@ def dump(graph: CompiledGraph, *, complete: bool = False) -> bytes:
     """
     plan = graph.plan_record()
     if plan is None:
-        raise BypassAOTAutogradCache(f"{graph.name} holds tensors, a collective, or work for the host")
+        raise BypassAOTAutogradCache(f"{graph.name} holds tensors or a collective")
     artifact = graph.artifact() if complete or graph.is_compiled else None
     origin = graph.origin
     header = {
