@@ -7,6 +7,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#ifdef __GLIBC__  // defined by the headers above
+#include <malloc.h>
+#endif
 
 #include "errors.h"
 #include "json.h"
@@ -67,6 +70,15 @@ std::string Metadata(const ProgramSignature& signature, const char* given, int o
   return json.text();
 }
 
+// XLA's compiler leaves a hundred megabytes and more of free memory behind a large program, in pieces that the C
+// library keeps: they would add to whatever runs next.
+void ReturnFreeMemory(size_t program_bytes) {
+#ifdef __GLIBC__
+  constexpr size_t kLargeProgram = 1 << 16;
+  if (program_bytes >= kLargeProgram) malloc_trim(0);
+#endif
+}
+
 NRT_STATUS Compile(std::string_view text, const char* metadata, int optimize_level, std::string* neff) {
   if (optimize_level != 0 && optimize_level != 1) {
     return Fail(NRT_INVALID, "optimize_level is 0 or 1, not %d", optimize_level);
@@ -100,6 +112,7 @@ NRT_STATUS Compile(std::string_view text, const char* metadata, int optimize_lev
   double flops = plugin->Cost(executable, "flops");
   double bytes_accessed = plugin->Cost(executable, "bytes accessed");
   plugin->Destroy(executable);
+  ReturnFreeMemory(content.program.size());
   if (!serialized) return NRT_FAILURE;
 
   content.metadata =
