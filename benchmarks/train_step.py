@@ -15,6 +15,9 @@ BATCH, TOKENS = 4, 256
 
 def build(case: str) -> Build:
     def workload(device: str, dtype: torch.dtype, compile: Callable[..., Any]) -> Callable[[], Any]:
+        # The first training graph of a process imports them, for whatever backend.
+        import torch._inductor.codegen.cuda_combined_scheduling
+        import torch._inductor.cudagraph_trees
         from transformers import GPT2Config, GPT2LMHeadModel
 
         torch.manual_seed(0)
