@@ -68,29 +68,11 @@ Forward own_kernel(const AttentionOperands& x, int32_t element_type) {
   return nullptr;
 }
 
-// The mask's data, and its strides with 0 where it is broadcast.
-const void* masked(const neuroncore_buffer_t& mask, int64_t (&strides)[4]) {
-  for (int64_t d = 3, stride = 1; d >= 0; stride *= mask.dims[d--]) strides[d] = mask.dims[d] == 1 ? 0 : stride;
-  return mask.data;
-}
-
 AttentionOperands forward_operands(const KernelCall& call) {
-  const neuroncore_buffer_t &query = call.input_buffer(0), &key = call.input_buffer(1);
-  AttentionOperands x{};
-  x.query = query.data;
-  x.key = key.data;
-  x.value = call.input_buffer(2).data;
+  AttentionOperands x{attention_inputs(call, kLengthThenHeads, 0, 3)};
   x.output = call.output_buffer(0).data;
   x.logsumexp = static_cast<float*>(call.output_buffer(1).data);
-  x.batch = query.dims[0];
-  x.length = query.dims[1];
-  x.heads = query.dims[2];
-  x.size = query.dims[3];
-  x.keys = key.dims[1];
-  x.key_heads = key.dims[2];
   x.causal = call.integer("causal") != 0;
-  x.scale = static_cast<float>(call.number("scale"));
-  if (call.num_inputs() > 3) x.mask = masked(call.input_buffer(3), x.mask_strides);
   return x;
 }
 
@@ -110,26 +92,14 @@ BackwardKernel own_backward(const AttentionGradientOperands& x, int32_t element_
 }
 
 AttentionGradientOperands backward_operands(const KernelCall& call) {
-  const neuroncore_buffer_t &query = call.input_buffer(1), &key = call.input_buffer(2);
-  AttentionGradientOperands x{};
+  AttentionGradientOperands x{attention_inputs(call, kLengthThenHeads, 1, 6)};
   x.grad = call.input_buffer(0).data;
-  x.query = query.data;
-  x.key = key.data;
-  x.value = call.input_buffer(3).data;
   x.output = call.input_buffer(4).data;
   x.logsumexp = static_cast<const float*>(call.input_buffer(5).data);
   x.grad_query = call.output_buffer(0).data;
   x.grad_key = call.output_buffer(1).data;
   x.grad_value = call.output_buffer(2).data;
-  x.batch = query.dims[0];
-  x.length = query.dims[1];
-  x.heads = query.dims[2];
-  x.size = query.dims[3];
-  x.keys = key.dims[1];
-  x.key_heads = key.dims[2];
   x.causal = call.integer("causal") != 0;
-  x.scale = static_cast<float>(call.number("scale"));
-  if (call.num_inputs() > 6) x.mask = masked(call.input_buffer(6), x.mask_strides);
   return x;
 }
 

@@ -75,16 +75,16 @@ class Backward {
   struct Workspace {
     Workspace(char* memory, const Backward& x) : begin(memory), next(memory) {
       const int64_t of_keys = x.blocks_ * x.block_ * x.size_, of_queries = x.queries_ * x.size_;
-      for (P** place : {&key, &value, &transposed_key}) take(*place, of_keys);
-      for (float** place : {&grad_key, &grad_value}) take(*place, of_keys);
-      for (P** place : {&query, &grad, &transposed_query, &transposed_grad}) take(*place, of_queries);
-      for (float** place : {&grad_query, &row_grad_query}) take(*place, of_queries);
-      for (float** place : {&scores, &grad_weights}) take(*place, x.block_ * x.queries_);
-      for (P** place : {&weights, &grad_scores, &paired}) take(*place, x.block_ * x.queries_);
-      take(packed, x.block_ * x.size_);
-      take(mask, x.x_.mask == nullptr ? 0 : x.block_ * x.queries_);
-      take(logsumexp, x.queries_);
-      take(along, x.queries_);
+      for (P** place : {&key, &value, &transposed_key}) take(*place, of_keys, next);
+      for (float** place : {&grad_key, &grad_value}) take(*place, of_keys, next);
+      for (P** place : {&query, &grad, &transposed_query, &transposed_grad}) take(*place, of_queries, next);
+      for (float** place : {&grad_query, &row_grad_query}) take(*place, of_queries, next);
+      for (float** place : {&scores, &grad_weights}) take(*place, x.block_ * x.queries_, next);
+      for (P** place : {&weights, &grad_scores, &paired}) take(*place, x.block_ * x.queries_, next);
+      take(packed, x.block_ * x.size_, next);
+      take(mask, x.x_.mask == nullptr ? 0 : x.block_ * x.queries_, next);
+      take(logsumexp, x.queries_, next);
+      take(along, x.queries_, next);
     }
     int64_t bytes() const { return next - begin; }
 
@@ -93,11 +93,6 @@ class Backward {
     float *grad_key, *grad_value, *grad_query, *row_grad_query, *scores, *grad_weights, *logsumexp, *along, *mask;
 
    private:
-    template <typename U>
-    void take(U*& place, int64_t count) {
-      place = reinterpret_cast<U*>(next);
-      next += round_up(count * sizeof(U), kLine);
-    }
     char *begin, *next;
   };
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "attention_operands.h"
 #include "few_rows.h"
-#include "kernel_call.h"
 #include "shared_loop.h"
 #include "vectorized.h"
 
@@ -19,13 +19,9 @@ namespace {
 // Elements of a cache that are worth a second thread's while.
 constexpr int64_t kPiece = 16384;
 
-struct Operands {
-  const void *query, *key, *value, *mask;  // mask: null, or added to the scores
+struct Operands : AttentionInputs {
   void* output;
   float* logsumexp;
-  int64_t heads, length, size, key_heads, keys;
-  int64_t mask_strides[4];  // of (batch, heads, length, keys); may be 0
-  float scale;
 };
 
 template <typename T>
@@ -67,25 +63,22 @@ NEURON_INLINE void softmax(const Operands& x, int64_t batch, int64_t head_and_po
 }
 
 // All rows by one head of the cache: by its keys, or with `transposed` off by its values.
+template <typename T, bool transposed, int kRows>
+NEURON_INLINE int64_t multiply_rows(const Product& product, int64_t row, int64_t rows) {
+  for (; row + kRows <= rows; row += kRows) {
+    if constexpr (transposed) {
+      dots<T, float, kRows>(product, row, 0, product.columns);
+    } else {
+      strips<T, float, kRows>(product, row, 0, product.columns);
+    }
+  }
+  return row;
+}
 template <typename T, bool transposed>
 NEURON_INLINE void multiply(const float* x, const void* y, float* out, int64_t rows, int64_t inner, int64_t columns,
                             int64_t stride) {
   const Product product{x, y, nullptr, out, inner, columns, stride};
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    if constexpr (transposed) {
-      dots<T, float, 4>(product, row, 0, columns);
-    } else {
-      strips<T, float, 4>(product, row, 0, columns);
-    }
-  }
-  for (; row < rows; ++row) {
-    if constexpr (transposed) {
-      dots<T, float, 1>(product, row, 0, columns);
-    } else {
-      strips<T, float, 1>(product, row, 0, columns);
-    }
-  }
+  multiply_rows<T, transposed, 1>(product, multiply_rows<T, transposed, 4>(product, 0, rows), rows);
 }
 
 template <typename T>
@@ -127,33 +120,14 @@ NEURON_VECTORIZED void attend_bf16(const Operands& x, int64_t begin, int64_t end
 }  // namespace
 
 void attention_few_queries(const KernelCall& call) {
-  const neuroncore_buffer_t &query = call.input_buffer(0), &key = call.input_buffer(1);
-  Operands x{};
-  x.query = query.data;
-  x.key = key.data;
-  x.value = call.input_buffer(2).data;
+  const int32_t type = call.input_buffer(0).element_type;
+  Operands x{attention_inputs(call, kHeadsThenLength, 0, 3)};
   x.output = call.output_buffer(0).data;
   x.logsumexp = static_cast<float*>(call.output_buffer(1).data);
-  x.heads = query.dims[1];
-  x.length = query.dims[2];
-  x.size = query.dims[3];
-  x.key_heads = key.dims[1];
-  x.keys = key.dims[2];
-  x.scale = static_cast<float>(call.number("scale"));
-  if (call.num_inputs() > 3) {
-    const neuroncore_buffer_t& mask = call.input_buffer(3);
-    x.mask = mask.data;
-    int64_t stride = 1;
-    for (int d = 3; d >= 0; --d) {
-      x.mask_strides[d] = mask.dims[d] == 1 ? 0 : stride;
-      stride *= mask.dims[d];
-    }
-  }
-  const bool is_f32 = query.element_type == NEURONCORE_TYPE_F32;
-  TORCH_CHECK(is_f32 || query.element_type == NEURONCORE_TYPE_BF16, "expected f32 or bf16, got element type ",
-              query.element_type);
+  const bool is_f32 = type == NEURONCORE_TYPE_F32;
+  TORCH_CHECK(is_f32 || type == NEURONCORE_TYPE_BF16, "expected f32 or bf16, got element type ", type);
   const int64_t piece = std::max<int64_t>(1, kPiece / (x.keys * x.size));
-  shared_loop(query.dims[0] * x.key_heads, piece,
+  shared_loop(x.batch * x.key_heads, piece,
               [&](int64_t begin, int64_t end) { (is_f32 ? attend_f32 : attend_bf16)(x, begin, end); });
 }
 

@@ -42,12 +42,12 @@ constexpr int64_t kRowGranularity = kScoreRows, kKeyGranularity = kScoreColumns;
 template <typename P>
 struct Workspace {
   Workspace(char* memory, int64_t key_block, int64_t size) : next(memory) {
-    take(query, kUnit * size);
-    take(output, kUnit * size);
-    take(scores, kRows<P> * key_block);
-    take(weights, kRows<P> * key_block);
-    take(largest, kUnit);
-    take(total, kUnit);
+    take(query, kUnit * size, next);
+    take(output, kUnit * size, next);
+    take(scores, kRows<P> * key_block, next);
+    take(weights, kRows<P> * key_block, next);
+    take(largest, kUnit, next);
+    take(total, kUnit, next);
   }
   static int64_t bytes(int64_t key_block, int64_t size) {
     const Workspace nowhere(nullptr, key_block, size);
@@ -57,13 +57,6 @@ struct Workspace {
   P *query, *weights;
   float *output, *scores, *largest, *total;
   char* next;
-
- private:
-  template <typename U>
-  void take(U*& place, int64_t count) {
-    place = reinterpret_cast<U*>(next);
-    next += round_up(count * sizeof(U), kLine);
-  }
 };
 
 template <typename T, typename P>

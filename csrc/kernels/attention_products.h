@@ -19,6 +19,13 @@ constexpr int64_t kSizeGranularity = std::is_same_v<P, float> ? 16 : 32;
 inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
 inline int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
 
+// Lets `place` begin at `next`, which moves behind its `count` elements to the next line.
+template <typename T>
+void take(T*& place, int64_t count, char*& next) {
+  place = reinterpret_cast<T*>(next);
+  next += round_up(count * sizeof(T), kLine);
+}
+
 // c (m, n) = a (m, k) times b (k, n), plus c if `add`.
 inline void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t b_stride, int64_t c_stride, bool add,
                      const float* a, const float* b, float* c) {

@@ -14,7 +14,6 @@ constexpr int64_t kLanes = 16;
 constexpr int64_t kStep = 2 * kLanes;  // elements that are taken at once
 typedef float Vector __attribute__((vector_size(kLanes * sizeof(float))));
 typedef uint32_t Words __attribute__((vector_size(kLanes * sizeof(uint32_t))));
-typedef int32_t Lanes __attribute__((vector_size(kLanes * sizeof(int32_t))));
 
 // Two vectors of consecutive elements, in the order of `place_of`.
 struct Pair {
