@@ -63,14 +63,8 @@ class NeuronGraphArtifact(CacheArtifact):
             program_index().add(plan_key, plan[1])
 
 
-def record(
-    fingerprint: bytes,
-    record: dict[str, Any],
-    neff: CompiledNeff | None,
-    plan: tuple[bytes, dict[str, Any]] | None,
-) -> None:
-    """Lets `save_cache_artifacts` carry a graph: see `artifact_of`."""
-    artifact = artifact_of(fingerprint, record, neff, plan)
+def record(artifact: NeuronGraphArtifact) -> None:
+    """Lets `save_cache_artifacts` carry a graph."""
     CacheArtifactManager.record_artifact(artifact.type(), artifact.key, artifact.content)
 
 

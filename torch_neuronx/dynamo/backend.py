@@ -54,23 +54,23 @@ def neuron(
     origin = origin_of(gm, static_inputs)
     recompiles.note(origin)
     with collection_paused():
-        compiled = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
-        if compiled is not None:
-            function = InferenceFunction(compiled, list(inference.attributes_of(gm).values()))
+        function = _compile_traced(gm, static_inputs, origin) if inference.is_traceable(gm, static_inputs) else None
+        if function is not None:
             record_for_dynamo(gm, function)
             return function
         with autograd_cache(gm) as keep:
             return _aot(origin, keep)(gm, static_inputs)
 
 
-def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin) -> CompiledGraph | None:
+def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin) -> InferenceFunction | None:
     table = decompositions()
     attributes = inference.attributes_of(gm)
     origin = with_attributes(origin, attributes)
     inputs = [*inputs, *attributes.values()]
     trace = functools.partial(inference.trace, gm, inference.fakes_of(inputs), table)
     key = fingerprint_of_calls(gm.graph, inputs, list(attributes), table)
-    return compile_traced(trace, key, role="inference", origin=origin)
+    graph = compile_traced(trace, key, role="inference", origin=origin)
+    return None if graph is None else InferenceFunction(graph, list(attributes.values()))
 
 
 def _aot(origin: Origin, keep: bool) -> Callable[..., Any]:

@@ -352,7 +352,10 @@ class CompiledGraph(OutputCode):
         if self._first is None:
             return None
         neff = self._first.program.neff.result() if self._first.program else None
-        return cache_artifacts.artifact_of(self._first.fingerprint, self._first.record, neff, self._remembered)
+        return self._artifact_of(self._first, neff)
+
+    def _artifact_of(self, prepared: _Prepared, neff: CompiledNeff | None) -> cache_artifacts.NeuronGraphArtifact:
+        return cache_artifacts.artifact_of(prepared.fingerprint, prepared.record, neff, self._remembered)
 
     def _prepare(self, layouts: list[InputLayout]) -> _Prepared:
         """Finds the program in the index, or lowers it and hands it to the compiler."""
@@ -412,7 +415,7 @@ class CompiledGraph(OutputCode):
         statistics.record_graph(self, neff, prepared.lowering_seconds, time.perf_counter() - started)
         if prepared.keep is not None and neff is not None:
             prepared.keep(neff)
-        cache_artifacts.record(prepared.fingerprint, prepared.record, neff, self._remembered)
+        cache_artifacts.record(self._artifact_of(prepared, neff))
         returns = [None if r is None else tuple(r) for r in self._outline.returns]
         outputs = [output.describe() for output in self._outline.outputs]
         for index in undefined_outputs(self._donated, prepared.layouts):

@@ -124,10 +124,11 @@ def fingerprint_of_calls(
         if tensor.device.type == "neuron":
             lines.append(repr(tuple(_plain(v) for v in layout_of_input(tensor, False))))
     numbers: dict[torch.fx.Node, int] = {}
+    positions = {name: index for index, name in enumerate(attributes)}
     try:
         for node in graph.nodes:
             numbers[node] = len(numbers)
-            name = str(attributes.index(str(node.target))) if node.op == "get_attr" else _name(node)
+            name = str(positions[str(node.target)]) if node.op == "get_attr" else _name(node)
             lines.append(f"{node.op} {name} {_identified((node.args, node.kwargs), numbers)}")
     except _Unknown:
         return None

@@ -36,13 +36,13 @@ _OF_TRANSFORMS = ("torch._functorch", "torch._C._functorch")
 
 def is_traceable(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether `trace` understands Dynamo's graph. inputs: what Dynamo hands to a backend."""
-    inputs = [*inputs, *attributes_of(gm).values()]
+    held = attributes_of(gm)
+    inputs = [*inputs, *held.values()]
     if not all(type(value) in _PLAIN and value.layout == torch.strided for value in inputs):
         return False
     needs_gradients = any(value.requires_grad for value in inputs)
     if needs_gradients and torch.is_grad_enabled():
         return False
-    held = attributes_of(gm)
     return all(
         node.target in held if node.op == "get_attr" else _is_understood(node, needs_gradients)
         for node in gm.graph.nodes
