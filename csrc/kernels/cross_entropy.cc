@@ -73,7 +73,7 @@ void cross_entropy_gradient(const KernelCall& call) {
       logits.data, numbers(1),    numbers(2), numbers(3), static_cast<const int64_t*>(call.input_buffer(4).data),
       out.data,    logits.dims[1]};
   const Rows rows = rows_of(logits.element_type, out.element_type);
-  at::parallel_for(0, logits.dims[0], std::max<int64_t>(1, kGrain / std::max<int64_t>(1, operands.count)),
+  at::parallel_for(0, logits.dims[0], rows_of_share(kGrain, operands.count),
                    [&](int64_t begin, int64_t end) { rows(operands, begin, end); });
 }
 

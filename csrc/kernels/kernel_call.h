@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,18 @@ class KernelCall {
  private:
   const neuroncore_kernel_call_t& call_;
 };
+
+// Elements of the first `dims` dimensions.
+inline int64_t leading_extent(const neuroncore_buffer_t& buffer, int32_t dims) {
+  int64_t count = 1;
+  for (int32_t d = 0; d < dims; ++d) count *= buffer.dims[d];
+  return count;
+}
+
+// Rows of `count` elements that make up a thread's least share of `elements`.
+inline int64_t rows_of_share(int64_t elements, int64_t count) {
+  return std::max<int64_t>(1, elements / std::max<int64_t>(1, count));
+}
 
 using Kernel = void (*)(const KernelCall& call);
 

@@ -55,12 +55,6 @@ std::unique_ptr<float[]> spread(const void* x, int64_t rows, int64_t inner, int6
   return spread;
 }
 
-int64_t count_of(const neuroncore_buffer_t& buffer) {
-  int64_t count = 1;
-  for (int32_t d = 0; d < buffer.rank; ++d) count *= buffer.dims[d];
-  return count;
-}
-
 }  // namespace
 
 void matmul_few_rows(const KernelCall& call) {
@@ -72,7 +66,7 @@ void matmul_few_rows(const KernelCall& call) {
               x.element_type);
   TORCH_CHECK(y.element_type == x.element_type && out.element_type == x.element_type,
               "expected operands and a result of one type");
-  const int64_t rows = count_of(x) / inner, columns = count_of(y) / inner;
+  const int64_t rows = leading_extent(x, x.rank) / inner, columns = leading_extent(y, y.rank) / inner;
   const int64_t stride = (inner + kStep - 1) / kStep * kStep;
   const auto spread_x =
       is_f32 ? spread<float>(x.data, rows, inner, stride) : spread<BFloat16>(x.data, rows, inner, stride);

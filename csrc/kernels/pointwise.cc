@@ -134,9 +134,8 @@ void pointwise(const KernelCall& call) {
     }
   }
   if (op.scaled) operands.alpha = scalar(call.input_buffer(op.tensors));
-  int64_t count = 1;
-  for (int32_t d = 0; d < out.rank; ++d) count *= out.dims[d];
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) { loop(operands, begin, end); });
+  at::parallel_for(0, leading_extent(out, out.rank), kGrain,
+                   [&](int64_t begin, int64_t end) { loop(operands, begin, end); });
 }
 
 }  // namespace neuron

@@ -82,9 +82,7 @@ void rms_norm(const KernelCall& call) {
                           x.dims[x.rank - 1],
                           static_cast<float>(call.number("eps")),
                           call.integer("rounds_first") != 0};
-  int64_t count = 1;
-  for (int32_t d = 0; d + 1 < x.rank; ++d) count *= x.dims[d];
-  at::parallel_for(0, count, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, operands.count)),
+  at::parallel_for(0, leading_extent(x, x.rank - 1), rows_of_share(kGrain, operands.count),
                    [&](int64_t begin, int64_t end) { (wide ? rows_f32 : rows_bf16)(operands, begin, end); });
 }
 

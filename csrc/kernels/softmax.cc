@@ -92,11 +92,9 @@ void softmax_statistics(const KernelCall& call) {
   const neuroncore_buffer_t& x = call.input_buffer(0);
   const Rows rows = statistics_of(x.element_type);
   const int64_t count = x.dims[x.rank - 1];
-  int64_t outer = 1;
-  for (int32_t d = 0; d + 1 < x.rank; ++d) outer *= x.dims[d];
   auto* largest = static_cast<float*>(call.output_buffer(0).data);
   auto* log_total = static_cast<float*>(call.output_buffer(1).data);
-  at::parallel_for(0, outer, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, count)),
+  at::parallel_for(0, leading_extent(x, x.rank - 1), rows_of_share(kGrain, count),
                    [&](int64_t begin, int64_t end) { rows(x.data, count, largest, log_total, begin, end); });
 }
 
