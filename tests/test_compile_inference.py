@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch._dynamo.callback import callback_handler
 from torch.testing import assert_close
 
 from torch_neuronx.dynamo import calls, inference
-from torch_neuronx.dynamo.collection import _compile_starts, pause_during_compiles
 
 
 @pytest.fixture
@@ -401,33 +398,3 @@ def test_an_optimizer_is_traced_once(name: str, foreach: bool, traces: list[bool
         results.append([parameter.detach().cpu() for parameter in parameters])
     assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     assert traces and all(traces)
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-@pytest.mark.parametrize("fails", [False, True])
-def test_garbage_collection_waits_for_the_compile(enabled: bool, fails: bool, traces: list[bool]) -> None:
-    during = []
-
-    def function(x):
-        return x.reshape(5) if fails else x.exp()
-
-    pause_during_compiles()
-    callback_handler.register_start_callback(lambda _: during.append(gc.isenabled()))
-    gc.enable() if enabled else gc.disable()
-    frozen = gc.get_freeze_count()
-    try:
-        with contextlib.suppress(RuntimeError) if fails else contextlib.nullcontext():
-            torch.compile(function, backend="neuron", dynamic=False)(torch.ones(3, device="neuron"))
-        assert during == [False]
-        assert gc.isenabled() == enabled
-        assert gc.get_freeze_count() == frozen
-    finally:
-        gc.enable()
-
-
-def test_collection_is_paused_again_after_a_reset(traces: list[bool]) -> None:
-    for _ in range(2):
-        torch._dynamo.reset()
-        torch.compile(lambda x: x.exp() + 7, backend="neuron", dynamic=False)(torch.ones(3, device="neuron"))
-        assert gc.isenabled()
-        assert _compile_starts in callback_handler.start_callbacks

@@ -7,10 +7,10 @@ PyTorch loads this package by its entry point (`torch_dynamo_backends`) the firs
 from __future__ import annotations
 
 from .backend import neuron
-from .collection import pause_during_compiles
+from .compile_callbacks import ask_for_callbacks
 from .device_interface import register as _register_device_interface
 
 __all__ = ["neuron"]
 
 _register_device_interface()
-pause_during_compiles()
+ask_for_callbacks()

@@ -14,8 +14,9 @@ from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompil
 from ..log import OncePer, logger
 from ..lowering import load_rules
 from . import inference, recompiles
-from .collection import collection_paused, pause_during_compiles
+from .collection import collection_paused
 from .compile import CompiledGraph, compile_graph, compile_traced
+from .compile_callbacks import ask_for_callbacks
 from .fingerprint import fingerprint_of_calls
 from .origin import Origin, origin_of, with_attributes
 from .partition import partition
@@ -48,7 +49,7 @@ def neuron(
             f'torch.compile(backend="neuron"): unknown options {sorted(options)}; this backend has none. Compiler '
             "flags go into the environment variable NEURON_CC_FLAGS"
         )
-    pause_during_compiles()
+    ask_for_callbacks()
     static_inputs = specialize(gm, example_inputs)
     slice_before_linear(gm)
     origin = origin_of(gm, static_inputs)
