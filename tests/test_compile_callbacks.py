@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds a compile, Dynamo's part included: Python is as it was afterwards."""
+"""What surrounds a compile, Dynamo's part included: Python as it was, and what Dynamo reads is kept."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
+import os
+import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from torch._dynamo import funcname_cache
 from torch._dynamo.callback import callback_handler
+from torch.testing import assert_close
 
-from tests.compile_caches import empty_caches
+from tests.compile_caches import empty_caches, forget
 from torch_neuronx import _C
 from torch_neuronx.dynamo.compile_callbacks import _compile_starts, ask_for_callbacks
 
@@ -100,3 +108,73 @@ def test_frames_of_any_depth_and_thread_live_in_kept_memory() -> None:
         thread.join()
     recurse()
     assert sorted(found) == sorted(list(range(0, 700, 7)) * 6)
+
+
+# -- names of functions --------------------------------------------------------------------------
+
+SOURCE = '''
+def outer(x):
+    """Several
+    lines."""
+    def inner(y):
+        return y.exp()
+    return inner(x) + 1
+'''
+
+
+@pytest.fixture
+def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module of its own."""
+    path = tmp_path / "traced_module.py"
+    path.write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "traced_module", None)
+    del sys.modules["traced_module"]
+    yield importlib.import_module("traced_module")
+    funcname_cache.cache.pop(str(path), None)
+
+
+@pytest.fixture
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that Dynamo has taken apart."""
+    seen: list[str] = []
+    original = funcname_cache._add_file
+
+    def add_file(path):
+        seen.append(path)
+        original(path)
+
+    monkeypatch.setattr(funcname_cache, "_add_file", add_file)
+    return seen
+
+
+def compile_in_a_new_process(module: ModuleType) -> None:
+    forget()
+    ask_for_callbacks()
+    funcname_cache.clearcache()
+    assert_close(run(module.outer), torch.ones(3).exp() + 1)
+
+
+def test_another_process_does_not_read_the_sources_again(traced: ModuleType, files_read: list[str]) -> None:
+    path = traced.__file__
+    assert path is not None
+    compile_in_a_new_process(traced)
+    assert files_read.count(path) == 1
+    names = dict(funcname_cache.cache[path])
+    assert names[6] == "outer.inner"
+    compile_in_a_new_process(traced)
+    assert files_read.count(path) == 1
+    assert funcname_cache.cache[path] == names
+
+
+def test_a_changed_source_is_read_again(traced: ModuleType, files_read: list[str]) -> None:
+    path = traced.__file__
+    assert path is not None
+    compile_in_a_new_process(traced)
+    with open(path, "a") as file:
+        file.write("\n\ndef other():\n    return 0\n")
+    os.utime(path, ns=(0, 0))
+    for _ in range(2):
+        compile_in_a_new_process(traced)
+        assert files_read.count(path) == 2
+        assert "other" in funcname_cache.cache[path].values()

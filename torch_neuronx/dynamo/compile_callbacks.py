@@ -10,6 +10,7 @@ from torch._dynamo.callback import CallbackArgs, callback_handler
 
 from .. import _C
 from . import collection
+from .function_names import function_names
 
 _paused_collection = False
 _keeps_frame_memory = False
@@ -27,6 +28,7 @@ def _compile_starts(_: CallbackArgs) -> None:
     global _paused_collection, _keeps_frame_memory
     _paused_collection = collection.pause()
     _keeps_frame_memory = _C.keep_frame_memory()
+    function_names().recall()
 
 
 def _compile_ends(_: CallbackArgs) -> None:
@@ -37,3 +39,4 @@ def _compile_ends(_: CallbackArgs) -> None:
     if _paused_collection:
         _paused_collection = False
         collection.resume()
+    function_names().remember()
