@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
+#include "amx.h"
 #include "kernel_call.h"
+#include "matmul_f32_amx.h"
 
 // A contraction in the terms of stablehlo.dot_general, rounded once: see
 // torch_neuronx/lowering/families/contractions.py.
@@ -39,6 +42,21 @@ at::Tensor as_matrices(const at::Tensor& x, const Dims& batch, const Dims& rows,
   return x.permute(order).reshape({extent(x, batch), extent(x, rows), extent(x, columns)});
 }
 
+// A matrix in either order, or none.
+std::optional<MatrixF32> in_order(const at::Tensor& x) {
+  if (x.stride(1) == 1) return MatrixF32{x.const_data_ptr<float>(), x.stride(0), 1};
+  if (x.stride(0) == 1) return MatrixF32{x.const_data_ptr<float>(), 1, x.stride(1)};
+  return std::nullopt;
+}
+
+// Whether it could, see matmul_f32_amx.h. `bias` may be null.
+bool multiply_by_amx(const at::Tensor& x, const at::Tensor& y, const float* bias, const at::Tensor& out) {
+  if (!has_amx() || x.numel() == 0 || y.numel() == 0) return false;
+  const auto left = in_order(x), right = in_order(y);
+  if (!left || !right) return false;
+  return matmul_f32_amx({x.size(0), y.size(1), x.size(1), *left, *right, bias, out.mutable_data_ptr<float>()});
+}
+
 }  // namespace
 
 void matmul(const KernelCall& call) {
@@ -51,6 +69,10 @@ void matmul(const KernelCall& call) {
   const bool has_bias = call.num_inputs() > 2;
   if (left.size(0) == 1) {
     at::Tensor matrix = out[0];
+    if (x.scalar_type() == at::kFloat) {
+      const auto* bias = has_bias ? static_cast<const float*>(call.input_buffer(2).data) : nullptr;
+      if (multiply_by_amx(left[0], right[0], bias, matrix)) return;
+    }
     if (has_bias) {
       at::addmm_out(matrix, call.input(2), left[0], right[0]);
     } else {

@@ -112,6 +112,80 @@ def test_large_products(rows, transposed, dtype):
             )
 
 
+# What tiles of 16 lines and 32 inner elements do not divide, nor blocks of 256 inner elements and columns.
+LARGE_SHAPES = [(1100, 501, 601), (129, 2051, 1290), (523, 513, 1025), (2049, 4099, 33), (4099, 65, 1031)]
+
+
+def matrix(height, width, transposed, seed):
+    return sample(width, height, seed=seed).t() if transposed else sample(height, width, seed=seed)
+
+
+@pytest.mark.parametrize("y_transposed", (True, False), ids=("y transposed", "y plain"))
+@pytest.mark.parametrize("x_transposed", (True, False), ids=("x transposed", "x plain"))
+@pytest.mark.parametrize("shape", LARGE_SHAPES, ids=str)
+def test_large_products_are_as_exact_as_float32(shape, x_transposed, y_transposed):
+    rows, columns, inner = shape
+    x, y = matrix(rows, inner, x_transposed, 0), matrix(inner, columns, y_transposed, 1)
+    bias = sample(columns, seed=2)
+    for actual, added in (
+        (x.to("neuron") @ y.to("neuron"), 0),
+        (torch.addmm(bias.to("neuron"), x.to("neuron"), y.to("neuron")), bias.double()),
+    ):
+        errors = actual.cpu().double() - (x.double() @ y.double() + added)
+        scaled = errors / (x.double().abs() @ y.double().abs() + abs(added))
+        assert scaled.abs().max() < 2**-20
+        assert scaled.square().mean().sqrt() < 2**-24
+
+
+@pytest.mark.parametrize("y_transposed", (True, False), ids=("y transposed", "y plain"))
+@pytest.mark.parametrize("x_transposed", (True, False), ids=("x transposed", "x plain"))
+def test_large_products_keep_every_bit_of_float32(x_transposed, y_transposed):
+    y = torch.eye(600).flip(0)
+    y_neuron = y.t().contiguous().to("neuron").t() if y_transposed else y.to("neuron")
+    for scale in (1.0, 2.0**100, 2.0**-50, 2.0**-90, 3.0e38 / 6):
+        x = matrix(1000, 600, x_transposed, 0) * scale
+        assert torch.equal((x.to("neuron") @ y_neuron).cpu(), x.flip(1))
+
+
+def _with(value, row=523, column=700):
+    x = sample(1000, 901)
+    x[row, column] = value
+    return x
+
+
+# Elements that three bfloat16 do not add up to, or whose products they do not.
+EXTREMES = {
+    "infinity": _with(math.inf),
+    "infinity by zero": _with(math.inf, column=0),
+    "NaN": _with(math.nan),
+    "the largest number": _with(torch.finfo(torch.float32).max),
+    "sums beyond the largest number": _with(3e38).mul(100),
+    "a row of tiny numbers": torch.cat([sample(999, 901), sample(1, 901) * 1e-33]),
+    "small numbers": sample(1000, 901) * 1e-16,
+    "tiny numbers": sample(1000, 901) * 1e-30,
+    "denormal numbers": sample(1000, 901) * 1e-40,
+    "zeros": torch.zeros(1000, 901),
+}
+
+
+@pytest.mark.parametrize("side", ("left", "right"))
+@pytest.mark.parametrize("name", EXTREMES)
+def test_large_products_of_extreme_numbers(name, side):
+    x, y = EXTREMES[name], sample(901, 515, seed=1)
+    y[0] = 0
+    for scale in (1.0, 1e-6):
+        left, right = (x, y * scale) if side == "left" else ((y * scale).t(), x.t())
+        actual = (left.to("neuron") @ right.to("neuron")).cpu()
+        expected = left.double() @ right.double()
+        errors = (actual.double() - expected.float().double()).abs()
+        scales = left.double().abs() @ right.double().abs()
+        finite = expected.float().isfinite()
+        # A result is wrong by some of its last bits, or by products below the least normal number.
+        lost = 901 * torch.finfo(torch.float32).tiny
+        assert (errors[finite] <= scales[finite] * 2**-20 + lost).all()
+        torch.testing.assert_close(actual[~finite], expected.float()[~finite], equal_nan=True)
+
+
 def test_large_products_of_a_batch_of_rows():
     for shape in ((2, 3, 515), (1, 1, 515), (515,), (40, 10, 515)):
         x, weight, bias = sample(*shape), sample(1290, 515, seed=1), sample(1290, seed=2)
