@@ -68,7 +68,7 @@ def _compile_traced(gm: torch.fx.GraphModule, inputs: list[Any], origin: Origin)
     attributes = inference.attributes_of(gm)
     origin = with_attributes(origin, attributes)
     inputs = [*inputs, *attributes.values()]
-    trace = functools.partial(inference.trace, gm, inference.fakes_of(inputs), table)
+    trace = inference.tracer(gm, inputs, table)
     key = fingerprint_of_calls(gm.graph, inputs, list(attributes), table)
     graph = compile_traced(trace, key, role="inference", origin=origin)
     return None if graph is None else InferenceFunction(graph, list(attributes.values()))

@@ -97,11 +97,14 @@ def _memory(value: Any) -> int | None:
     return value.untyped_storage()._cdata if type(value) in _PLAIN else None
 
 
-def fakes_of(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Fake tensors like `inputs`, in the mode that Dynamo made for the backend."""
+def tracer(
+    gm: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], decompositions: dict[Any, Callable[..., Any]]
+) -> Callable[[], torch.fx.GraphModule | None]:
+    """`trace`, of fake tensors like `inputs` in the mode that Dynamo made for the backend. They are made when it is
+    called, which it is not where the index knows the graph: an optimizer holds hundreds."""
     mode = detect_fake_mode(inputs)
     assert mode is not None
-    return [mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
+    return lambda: trace(gm, [mode.from_tensor(tensor, static_shapes=True) for tensor in inputs], decompositions)
 
 
 def trace(
@@ -109,7 +112,7 @@ def trace(
 ) -> torch.fx.GraphModule | None:
     """The graph in functional ATen operators, and `copy_` into the inputs that are written.
 
-    inputs: of `fakes_of`, of the graph's inputs and then of its attributes. None: the graph does something with its
+    inputs: fake tensors, of the graph's inputs and then of its attributes. None: the graph does something with its
     inputs that a functional graph does not show, or has an operator that the lowering table lacks.
     """
     # What is made of other operators for every device, the dispatcher takes apart, as it does for AOTAutograd.
