@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage.h"
 
+#include <sys/mman.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -12,10 +15,20 @@ namespace neuroncore {
 namespace {
 
 constexpr size_t kMaximumViews = 32;
+constexpr size_t kLargePage = size_t{2} << 20;
 
 Slab<Storage>& Slabs() {
   static auto* slab = new Slab<Storage>;
   return *slab;
+}
+
+// New memory is filled and read faster by large pages: fewer addresses are looked up, and the processor fetches ahead
+// beyond 4 KiB. To be asked for before the first touch. A system without them does nothing.
+void AdviseLargePages(void* block, size_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(block) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(block) + bytes + kPage - 1) / kPage * kPage;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 }  // namespace
@@ -25,13 +38,17 @@ Storage* Storage::Allocate(Core* core, size_t bytes) {
   const Plugin& plugin = *core->plugin;
   if (plugin.CanAllocate()) {
     pjrt::Buffer* handle = plugin.Allocate(bytes);
-    return handle == nullptr ? nullptr : Adopt(core, handle, bytes);
+    if (handle == nullptr) return nullptr;
+    Storage* storage = Adopt(core, handle, bytes);
+    if (bytes >= kLargePage && storage->data() != nullptr) AdviseLargePages(storage->data(), bytes);
+    return storage;
   }
   void* block = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (block == nullptr) {
     Fail(NRT_RESOURCE, "cannot allocate %zu bytes of host memory", bytes);
     return nullptr;
   }
+  if (bytes >= kLargePage) AdviseLargePages(block, bytes);
   pjrt::Buffer* handle = plugin.View(block, bytes);
   if (handle == nullptr) {
     std::free(block);
