@@ -24,41 +24,50 @@ struct Operands : AttentionInputs {
   float* logsumexp;
 };
 
+// scores += mask, of one row.
 template <typename T>
-NEURON_INLINE void softmax(const Operands& x, int64_t batch, int64_t head_and_position, const float* scores,
-                           float* weights, float* total, float* logsumexp) {
-  const T* mask = static_cast<const T*>(x.mask);
-  if (mask != nullptr) {
-    mask += batch * x.mask_strides[0] + head_and_position / x.length * x.mask_strides[1] +
-            head_and_position % x.length * x.mask_strides[2];
+NEURON_INLINE void add_mask(const Operands& x, int64_t batch, int64_t head_and_position, float* scores) {
+  const int64_t stride = x.mask_strides[3];
+  const T* mask = static_cast<const T*>(x.mask) + batch * x.mask_strides[0] +
+                  head_and_position / x.length * x.mask_strides[1] + head_and_position % x.length * x.mask_strides[2];
+  if (stride == 1) {
+    for (int64_t i = 0; i < x.keys; ++i) scores[i] += load(mask[i]);
+  } else {
+    for (int64_t i = 0; i < x.keys; ++i) scores[i] += load(mask[i * stride]);
   }
-  const auto score = [&](int64_t i) __attribute__((always_inline)) {
-    return mask == nullptr ? scores[i] : scores[i] + load(mask[i * x.mask_strides[3]]);
-  };
-  float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < x.keys; ++i) {
-    const float found = score(i);
-    largest = found > largest ? found : largest;
+}
+
+// weights = exp(scores - the largest), in the order of `place_of`; total is their sum.
+template <typename T>
+NEURON_INLINE void softmax(const float* scores, int64_t keys, float* weights, float* total, float* logsumexp) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const int64_t whole = keys / kStep * kStep;
+  const auto larger = [](float x, float y) __attribute__((always_inline)) { return x > y ? x : y; };
+  float lanes[kStep];
+  std::fill(lanes, lanes + kStep, kLowest);
+  for (int64_t i = 0; i < whole; i += kStep) {
+    for (int64_t j = 0; j < kStep; ++j) lanes[j] = larger(scores[i + j], lanes[j]);
   }
+  float largest = kLowest;
+  for (float lane : lanes) largest = larger(lane, largest);
+  for (int64_t i = whole; i < keys; ++i) largest = larger(scores[i], largest);
   // A row that sees no key is to become 0, not NaN.
-  if (largest == -std::numeric_limits<float>::infinity()) largest = 0;
-  constexpr int64_t kSums = 16;
-  float sums[kSums] = {};
-  int64_t i = 0;
-  for (; i + kSums <= x.keys; i += kSums) {
-    for (int64_t j = 0; j < kSums; ++j) {
-      const float weight = exponential(score(i + j) - largest);
-      weights[place_of<T>(i + j)] = weight;
-      sums[j] += weight;
-    }
+  if (largest == kLowest) largest = 0;
+  std::fill(lanes, lanes + kStep, 0.0f);
+  for (int64_t i = 0; i < whole; i += kStep) {
+    float found[kStep];
+    for (int64_t j = 0; j < kStep; ++j) found[j] = exponential(scores[i + j] - largest);
+    for (int64_t j = 0; j < kStep; ++j) lanes[j] += found[j];
+    for (int64_t j = 0; j < kStep; ++j) weights[i + place_of<T>(j)] = found[j];
   }
-  for (; i < x.keys; ++i) {
-    const float weight = exponential(score(i) - largest);
+  float sum = 0;
+  for (float lane : lanes) sum += lane;
+  for (int64_t i = whole; i < keys; ++i) {
+    const float weight = exponential(scores[i] - largest);
     weights[place_of<T>(i)] = weight;
-    sums[0] += weight;
+    sum += weight;
   }
-  for (int64_t j = 1; j < kSums; ++j) sums[0] += sums[j];
-  *total = sums[0] == 0 ? 1.0f : sums[0];
+  *total = sum == 0 ? 1.0f : sum;
   *logsumexp = std::log(*total) + largest;
 }
 
@@ -102,8 +111,9 @@ NEURON_INLINE void attend(const Operands& x, int64_t begin, int64_t end) {
     }
     multiply<T, true>(queries.data(), key, scores.data(), padded_rows, x.size, x.keys, query_stride);
     for (int64_t row = 0; row < rows; ++row) {
-      softmax<T>(x, unit / x.key_heads, unit % x.key_heads * rows + row, scores.data() + row * x.keys,
-                 weights.data() + row * weight_stride, &totals[row], x.logsumexp + unit * rows + row);
+      float* found = scores.data() + row * x.keys;
+      if (x.mask != nullptr) add_mask<T>(x, unit / x.key_heads, unit % x.key_heads * rows + row, found);
+      softmax<T>(found, x.keys, weights.data() + row * weight_stride, &totals[row], x.logsumexp + unit * rows + row);
     }
     multiply<T, false>(weights.data(), value, outputs.data(), padded_rows, x.keys, x.size, weight_stride);
     for (int64_t row = 0; row < rows; ++row) {

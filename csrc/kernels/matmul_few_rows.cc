@@ -75,9 +75,8 @@ void matmul_few_rows(const KernelCall& call) {
   // So much of y is in the first-level cache when further rows want it.
   const int64_t block = columns_lie_whole ? std::max<int64_t>(4, kBlock / inner / 4 * 4)
                                           : std::clamp<int64_t>(columns / 8 / 128 * 128, 128, kStrip);
-  // Large pieces are read faster, small ones end together.
   const int64_t blocks = (columns + block - 1) / block;
-  const int64_t piece = std::max({int64_t{1}, kPiece / (block * inner), blocks / 32});
+  const int64_t piece = std::max<int64_t>(1, kPiece / (block * inner));
   shared_loop(blocks, piece, [&](int64_t first, int64_t last) {
     for (int64_t begin = first * block; begin < std::min(last * block, columns); begin += block) {
       const int64_t end = std::min(begin + block, columns);

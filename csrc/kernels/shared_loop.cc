@@ -15,6 +15,8 @@ namespace {
 
 // How often a thread looks again before it sleeps: for some 50 to 100 microseconds.
 constexpr int kSpins = 2000;
+// A thread's share of what is left is taken in so many pieces.
+constexpr int64_t kShares = 4;
 
 void pause() {
 #if defined(__x86_64__)
@@ -33,7 +35,7 @@ void await_change(const std::atomic<T>& value, T old) {
 }
 
 struct Loop {
-  int64_t count, piece;
+  int64_t count, piece, shares;
   const std::function<void(int64_t, int64_t)>& function;
   std::atomic<int64_t> helpers_wanted;
   std::atomic<int64_t> next{0};
@@ -41,11 +43,18 @@ struct Loop {
 
   bool has_pieces() const { return next.load(std::memory_order_relaxed) < count; }
 
+  // Large pieces are read faster, small ones end together: they become smaller with what is left.
+  bool claim(int64_t* begin, int64_t* end) {
+    *begin = next.load(std::memory_order_relaxed);
+    do {
+      if (*begin >= count) return false;
+      *end = std::min(count, *begin + std::max(piece, (count - *begin) / shares));
+    } while (!next.compare_exchange_weak(*begin, *end, std::memory_order_relaxed));
+    return true;
+  }
+
   void work() {
-    for (;;) {
-      const int64_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-      if (begin >= count) return;
-      const int64_t end = std::min(begin + piece, count);
+    for (int64_t begin, end; claim(&begin, &end);) {
       function(begin, end);
       // Whoever waits may free what `function` refers to, but not the loop, which this thread holds.
       if (done.fetch_add(end - begin, std::memory_order_acq_rel) + end - begin == count) done.notify_all();
@@ -117,7 +126,7 @@ void shared_loop(int64_t count, int64_t piece, const std::function<void(int64_t,
   }
   // Lives as long as the process: its threads never end.
   static Helpers* helpers = new Helpers(helpers_wanted);
-  helpers->run(std::shared_ptr<Loop>(new Loop{count, piece, function, helpers_wanted}));
+  helpers->run(std::shared_ptr<Loop>(new Loop{count, piece, kShares * (helpers_wanted + 1), function, helpers_wanted}));
 }
 
 }  // namespace neuron

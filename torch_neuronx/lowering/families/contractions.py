@@ -116,8 +116,8 @@ def _few_rows(x: Value, y: Value, contracting: Dims, batch: Dims) -> tuple[bool,
     if not 1 <= rows <= _FEW_ROWS or (x_dim != x.ndim - 1 and rows > 1) or not (transposed or y_dim == 0):
         return None
     if x.dtype == torch.float32:
-        # XLA is as fast with one row, and with a matrix that lies as it is written.
-        pays = rows > 1 and transposed and y.numel >= 2**16
+        # XLA is as fast with a matrix that lies as it is written.
+        pays = transposed and y.numel >= 2**16
     else:
         pays = y.numel >= (2**13 if rows == 1 else 2**16)
     if not pays:
