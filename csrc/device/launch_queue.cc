@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch_queue.h"
 
+#include <algorithm>
 #include <array>
 #include <thread>
 
@@ -177,7 +178,11 @@ void LaunchQueue::run_until(uint64_t sequence, std::optional<std::chrono::millis
     if (finished()) return;
     std::unique_lock<std::mutex> lock(waiters_mutex_);
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    const auto ready = [&] { return finished() || !driven_.load(std::memory_order_seq_cst); };
+    const auto ready = [&] {
+      // Said before looking: whoever completes the launch looks the other way round. Under the lock.
+      awaited_.store(std::min(awaited_.load(), sequence), std::memory_order_seq_cst);
+      return finished() || !driven_.load(std::memory_order_seq_cst);
+    };
     bool in_time = true;
     if (patience.has_value()) {
       in_time = waiters_condition_.wait_for(lock, *patience, ready);
@@ -191,13 +196,14 @@ void LaunchQueue::run_until(uint64_t sequence, std::optional<std::chrono::millis
 
 void LaunchQueue::release() {
   driven_.store(false, std::memory_order_seq_cst);
-  notify_waiters();
+  if (waiters_.load(std::memory_order_seq_cst)) wake_waiters();
 }
 
-void LaunchQueue::notify_waiters() {
-  if (!waiters_.load(std::memory_order_seq_cst)) return;
+// Those that go on waiting say so again.
+void LaunchQueue::wake_waiters() {
   {
     std::lock_guard<std::mutex> lock(waiters_mutex_);
+    awaited_.store(kNothing, std::memory_order_relaxed);
   }
   waiters_condition_.notify_all();
 }
@@ -207,7 +213,7 @@ bool LaunchQueue::run_one() {
   if (next > enqueued_.load(std::memory_order_seq_cst)) return false;
   execute(slots_[next % kSlots]);
   completed_.store(next, std::memory_order_seq_cst);
-  notify_waiters();
+  if (next >= awaited_.load(std::memory_order_seq_cst)) wake_waiters();
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -118,7 +119,7 @@ class LaunchQueue {
   void run_until(uint64_t sequence, std::optional<std::chrono::milliseconds> patience = std::nullopt);
   bool acquire() { return !driven_.exchange(true, std::memory_order_seq_cst); }
   void release();
-  void notify_waiters();
+  void wake_waiters();
   void execute(Launch& launch);
   void report(ReportedError error);
   void work();
@@ -127,6 +128,7 @@ class LaunchQueue {
   bool lingers() const;
 
   static constexpr uint64_t kSlots = 1024;
+  static constexpr uint64_t kNothing = std::numeric_limits<uint64_t>::max();
 
   c10::DeviceIndex device_;
   std::vector<Launch> slots_;
@@ -141,6 +143,7 @@ class LaunchQueue {
   std::atomic<int64_t> last_offer_ns_{0};
   std::atomic<int> close_offers_{0};  // in a row
   std::atomic<uint32_t> waiters_{0};
+  std::atomic<uint64_t> awaited_{kNothing};  // the first launch that a sleeping waiter waits for
   std::mutex waiters_mutex_;
   std::condition_variable waiters_condition_;
   std::atomic<bool> has_error_{false};

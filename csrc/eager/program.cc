@@ -41,6 +41,20 @@ const char* output_name(size_t index) {
   return names->at(index);
 }
 
+using Tensors = c10::SmallVector<nrt_tensor_t*, 128>;
+
+NRT_STATUS fill(nrt_tensor_set_t* set, bool outputs, const Tensors& tensors) {
+  const Runtime& nrt = runtime();
+  if (nrt.neuroncore_fill_tensor_set != nullptr) {
+    return nrt.neuroncore_fill_tensor_set(set, outputs, tensors.data(), tensors.size());
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const char* name = outputs ? output_name(i) : input_name(i);
+    if (const NRT_STATUS status = nrt.add_tensor_to_tensor_set(set, name, tensors[i])) return status;
+  }
+  return NRT_SUCCESS;
+}
+
 // Slices live for one launch.
 class Slices {
  public:
@@ -116,24 +130,27 @@ void Program::preload(c10::DeviceIndex device) {
 void Program::execute(c10::DeviceIndex device, const Launch& launch) {
   wait_until_compiled();
   Loaded& loaded = load(device);
-  const Runtime& nrt = runtime();
+  const auto check = [&](NRT_STATUS status) {
+    if (status != NRT_SUCCESS) throw ProgramError(status, description_ + " failed: " + describe_status(status));
+  };
   Slices slices;
-  for (size_t i = 0; i < launch.inputs.size(); ++i) {
-    const Operand& operand = launch.inputs[i];
-    nrt_tensor_t* tensor = operand.scalar != ScalarKind::None     ? scalar_tensor(device, operand.scalar, operand.bits)
-                           : operand.whole || operand.offset == 0 ? operand.block
-                                                                  : slices.make(operand);
-    nrt.add_tensor_to_tensor_set(loaded.inputs, input_name(i), tensor);
+  Tensors tensors;
+  for (const Operand& operand : launch.inputs) {
+    tensors.push_back(operand.scalar != ScalarKind::None     ? scalar_tensor(device, operand.scalar, operand.bits)
+                      : operand.whole || operand.offset == 0 ? operand.block
+                                                             : slices.make(operand));
   }
-  for (size_t i = 0; i < launch.outputs.size(); ++i) {
-    const Operand& operand = launch.outputs[i];
-    nrt.add_tensor_to_tensor_set(loaded.outputs, output_name(i), operand.whole ? operand.block : slices.make(operand));
+  check(fill(loaded.inputs, /*outputs=*/false, tensors));
+  tensors.clear();
+  for (const Operand& operand : launch.outputs) {
+    tensors.push_back(operand.whole ? operand.block : slices.make(operand));
   }
+  check(fill(loaded.outputs, /*outputs=*/true, tensors));
   const auto start = std::chrono::steady_clock::now();
-  const NRT_STATUS status = nrt.execute(loaded.model, loaded.inputs, loaded.outputs);
+  const NRT_STATUS status = runtime().execute(loaded.model, loaded.inputs, loaded.outputs);
   const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   estimated_us_.store(0.75 * estimated_us_.load(std::memory_order_relaxed) + 0.25 * us, std::memory_order_relaxed);
-  if (status != NRT_SUCCESS) throw ProgramError(status, description_ + " failed: " + describe_status(status));
+  check(status);
 }
 
 }  // namespace neuron

@@ -27,6 +27,14 @@ const at::Tensor& unpack(PyObject* object) {
   return THPVariable_Unpack(object);
 }
 
+bool is_contiguous(const GraphInput& input) {
+  int64_t expected = 1;
+  for (size_t d = input.sizes.size(); d-- > 0; expected *= input.sizes[d]) {
+    if (input.sizes[d] != 1 && input.strides[d] != expected) return false;
+  }
+  return expected == input.window;
+}
+
 // The place among a launch's operands where those of an input begin.
 int operand_of(const std::vector<GraphInput>& inputs, int index) {
   int place = 0;
@@ -56,6 +64,9 @@ std::unique_ptr<GraphProgram> to_program(uintptr_t address, const py::list& inpu
     input.scalar = described[3].cast<bool>();
     input.window = described[4].cast<int64_t>();
     input.has_delta = described[5].cast<bool>();
+    if (!input.scalar && !input.has_delta && is_contiguous(input)) {
+      input.whole_bytes = static_cast<size_t>(input.window) * c10::elementSize(input.dtype);
+    }
     program->inputs.push_back(std::move(input));
   }
   for (const py::handle item : outputs) {

@@ -61,6 +61,11 @@ bool append_operands(const at::Tensor& tensor, const GraphInput& input, c10::Sma
     return true;
   }
   if (input.window == 0) return tensor.numel() == 0;
+  if (input.whole_bytes > 0 && tensor.storage_offset() == 0 && tensor.is_contiguous()) {
+    operands.push_back(whole_block(tensor, input.whole_bytes));
+    operands.back().whole = input.whole_bytes >= tensor.storage().unsafeGetStorageImpl()->nbytes();
+    return true;
+  }
   if (!same_strides(tensor, input)) return false;
   const ViewOperand view = view_operand(tensor);
   if (view.window != input.window || view.has_delta != input.has_delta) return false;

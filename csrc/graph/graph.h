@@ -27,6 +27,7 @@ struct GraphInput {
   bool scalar = false;     // a 0-dim CPU tensor, whose value is an operand
   int64_t window = 0;      // elements of memory that are handed over; 0: none (the tensor is empty)
   bool has_delta = false;  // where the tensor begins in it is a further operand
+  size_t whole_bytes = 0;  // of a contiguous tensor that begins where its memory does; 0: described otherwise
 };
 
 // One result of the program.

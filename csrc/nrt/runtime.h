@@ -52,6 +52,7 @@ namespace neuron {
   _(neuroncore_set_collectives)  \
   _(neuroncore_borrow)           \
   _(neuroncore_give_back)        \
+  _(neuroncore_fill_tensor_set)  \
   _(neuroncore_get_statistics)   \
   _(neuroncore_execution_time_ns)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor_set.h"
 
+#include <neuroncore/neuroncore.h>
 #include <nrt/nrt.h>
 
 #include <cstring>
@@ -93,6 +94,25 @@ NEURONCORE_EXPORT NRT_STATUS nrt_add_tensor_to_tensor_set(nrt_tensor_set_t* set,
     if (added == nullptr) return NRT_INVALID_HANDLE;
     if (name == nullptr || *name == '\0') return Fail(NRT_INVALID, "%s: the tensor needs a name", kName);
     *Find(object, name, true) = {added, added->serial};
+    return NRT_SUCCESS;
+  });
+}
+
+NEURONCORE_EXPORT NRT_STATUS neuroncore_fill_tensor_set(nrt_tensor_set_t* set, bool outputs,
+                                                        nrt_tensor_t* const* tensors, uint64_t count) {
+  constexpr const char* kName = "neuroncore_fill_tensor_set";
+  return Guarded(kName, [&]() -> NRT_STATUS {
+    TensorSet* object = GetTensorSet(kName, set);
+    if (object == nullptr) return NRT_INVALID_HANDLE;
+    if (tensors == nullptr && count > 0) return Fail(NRT_INVALID, "%s: null argument", kName);
+    if (count > kMaximumSlots) return Fail(NRT_INVALID, "%s: more than %zu tensors", kName, kMaximumSlots);
+    std::vector<TensorSet::Entry>& slots = outputs ? object->outputs : object->inputs;
+    if (slots.size() < count) slots.resize(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      Tensor* added = GetTensor(kName, tensors[i]);
+      if (added == nullptr) return NRT_INVALID_HANDLE;
+      slots[i] = {added, added->serial};
+    }
     return NRT_SUCCESS;
   });
 }

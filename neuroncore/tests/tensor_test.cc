@@ -215,6 +215,18 @@ TEST(sets_replace_and_forget) {
     set.Add("output3", gone);
   }
   FAILS(nrt_get_tensor_from_tensor_set(set.handle, "output3", &found), NRT_FAILURE);
+  nrt_tensor_t* const both[] = {b.handle, a.handle};
+  for (const bool outputs : {false, true}) {
+    OK(neuroncore_fill_tensor_set(set.handle, outputs, both, 2));
+    OK(nrt_get_tensor_from_tensor_set(set.handle, outputs ? "output0" : "input0", &found));
+    CHECK(found == b.handle);
+    OK(nrt_get_tensor_from_tensor_set(set.handle, outputs ? "output1" : "input1", &found));
+    CHECK(found == a.handle);
+  }
+  nrt_tensor_t* const none[] = {a.handle, nullptr};
+  FAILS(neuroncore_fill_tensor_set(set.handle, false, none, 2), NRT_INVALID_HANDLE);
+  FAILS(neuroncore_fill_tensor_set(set.handle, false, nullptr, 1), NRT_INVALID);
+  FAILS(neuroncore_fill_tensor_set(nullptr, false, both, 2), NRT_INVALID_HANDLE);
   FAILS(nrt_add_tensor_to_tensor_set(set.handle, "", a.handle), NRT_INVALID);
   FAILS(nrt_add_tensor_to_tensor_set(set.handle, "x", nullptr), NRT_INVALID_HANDLE);
   FAILS(nrt_add_tensor_to_tensor_set(nullptr, "x", a.handle), NRT_INVALID_HANDLE);
@@ -222,6 +234,7 @@ TEST(sets_replace_and_forget) {
   nrt_destroy_tensor_set(&set.handle);
   CHECK(set.handle == nullptr);
   FAILS(nrt_add_tensor_to_tensor_set(destroyed, "x", a.handle), NRT_INVALID_HANDLE);
+  FAILS(neuroncore_fill_tensor_set(destroyed, false, both, 2), NRT_INVALID_HANDLE);
   nrt_destroy_tensor_set(&destroyed);
 }
 

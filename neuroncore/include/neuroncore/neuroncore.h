@@ -186,6 +186,11 @@ NRT_STATUS neuroncore_borrow(const nrt_tensor_t* tensor, size_t offset, size_t s
                              void** loan);
 void neuroncore_give_back(void* loan);
 
+/* Puts the tensors at input0, input1, ... of a set, or with `outputs` at output0 and so on: count calls of
+ * nrt_add_tensor_to_tensor_set in one. */
+NRT_STATUS neuroncore_fill_tensor_set(nrt_tensor_set_t* set, bool outputs, nrt_tensor_t* const* tensors,
+                                      uint64_t count);
+
 /* ---- Counters. */
 
 typedef struct {
