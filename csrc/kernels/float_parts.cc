@@ -59,18 +59,18 @@ NEURON_AMX_INLINE void load_transposed(const float* from, int64_t stride, int64_
 NEURON_AMX void pack_left(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
   const int64_t steps = (inner + kPartsStep - 1) / kPartsStep;
   if (lines.whole) {
-    for (int64_t line = 0; line < kPanel; ++line) {
-      char* at = to + line * kLineBytes;  // the second tile follows the first
-      const float* from = lines.data + line * lines.stride;
-      __m512i most = _mm512_setzero_si512();
-      for (int64_t i = 0; i < steps * kPartsStep; i += kPartsStep, at += kPartsStepBytes) {
+    __m512i most[kPanel] = {};
+    for (int64_t step = 0; step < steps; ++step, to += kPartsStepBytes) {
+      const int64_t i = step * kPartsStep;
+      for (int64_t line = 0; line < kPanel; ++line) {
+        const float* from = lines.data + line * lines.stride + i;
         const int64_t left = line < count ? inner - i : 0;
-        const __m512 x = load_some(from + i, left), y = load_some(from + i + 16, left - 16);
-        most = _mm512_max_epi32(most, _mm512_max_epi32(magnitude(x), magnitude(y)));
-        store_parts(at, x, y);
+        const __m512 x = load_some(from, left), y = load_some(from + 16, left - 16);
+        most[line] = _mm512_max_epi32(most[line], _mm512_max_epi32(magnitude(x), magnitude(y)));
+        store_parts(to + line * kLineBytes, x, y);
       }
-      magnitudes->add(_mm512_reduce_max_epi32(most));
     }
+    for (const __m512i& line : most) magnitudes->add(_mm512_reduce_max_epi32(line));
     return;
   }
   for (int64_t tile = 0; tile < 2; ++tile) {

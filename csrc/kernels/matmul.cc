@@ -51,7 +51,9 @@ std::optional<MatrixF32> in_order(const at::Tensor& x) {
 
 // Whether it could, see matmul_f32_amx.h. `bias` may be null.
 bool multiply_by_amx(const at::Tensor& x, const at::Tensor& y, const float* bias, const at::Tensor& out) {
-  if (!has_amx() || x.numel() == 0 || y.numel() == 0) return false;
+  // Of fewer rows, columns or inner elements than some panels, splitting them takes longer than is won.
+  constexpr int64_t kLeast = 64;
+  if (!has_amx() || std::min({x.size(0), x.size(1), y.size(1)}) < kLeast) return false;
   const auto left = in_order(x), right = in_order(y);
   if (!left || !right) return false;
   return matmul_f32_amx({x.size(0), y.size(1), x.size(1), *left, *right, bias, out.mutable_data_ptr<float>()});

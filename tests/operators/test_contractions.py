@@ -113,7 +113,14 @@ def test_large_products(rows, transposed, dtype):
 
 
 # What tiles of 16 lines and 32 inner elements do not divide, nor blocks of 256 inner elements and columns.
-LARGE_SHAPES = [(1100, 501, 601), (129, 2051, 1290), (523, 513, 1025), (2049, 4099, 33), (4099, 65, 1031)]
+LARGE_SHAPES = [
+    (1100, 501, 601),
+    (129, 2051, 1290),
+    (523, 513, 1025),
+    (2049, 4099, 33),
+    (2049, 2050, 65),
+    (4099, 65, 1031),
+]
 
 
 def matrix(height, width, transposed, seed):
