@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 
 #include <ATen/Parallel.h>
 
@@ -127,8 +128,9 @@ class Work {
       const int64_t across = std::min(columns.size(), threads * rounds);
       const int64_t down = std::min(divide_up(threads, across), rows.size());
       shared_loop(across * down, 1, [&](int64_t first, int64_t last) {
-        for (int64_t i = first; i < last; ++i)
-          multiply_block(share_of(rows, i / across, down), share_of(columns, i % across, across));
+        for (int64_t i = first; i < last; ++i) {
+          multiply_or_give_up(share_of(rows, i / across, down), share_of(columns, i % across, across));
+        }
       });
     }
     return suits_;
@@ -153,6 +155,15 @@ class Work {
     }
     const std::lock_guard lock(mutex_);
     row_magnitudes_.add(magnitudes);
+  }
+
+  // Does not throw: with too little memory left the product is the caller's.
+  void multiply_or_give_up(Range rows, Range columns) {
+    try {
+      multiply_block(rows, columns);
+    } catch (const std::bad_alloc&) {
+      suits_ = false;
+    }
   }
 
   NEURON_AMX void multiply_block(Range rows, Range columns) {

@@ -19,9 +19,9 @@ struct ProductF32 {
   float* out;
 };
 
-// The product of float32 out of products of bfloat16 (see float_parts.h), which AMX makes more than eight times as
-// fast. At least as exact as one of float32 numbers. False if these numbers are not for it: infinite, NaN, or so large
-// or small that a part or a product would be lost; `out` then has any values. Needs `has_amx`.
+// The product of float32 out of products of bfloat16 (see float_parts.h), which AMX makes more than ten times as fast.
+// At least as exact as one of float32 numbers. False if these numbers are not for it: infinite, NaN, or so large or
+// small that a part or a product would be lost; or if memory is short. `out` then has any values. Needs `has_amx`.
 bool matmul_f32_amx(const ProductF32& product);
 
 }  // namespace neuron
