@@ -191,6 +191,8 @@ def main(module: str, build: Callable[[str], Build], cases: list[str], rounds: i
     if options.worker:
         _work(build, *options.worker)
         return
+    if "neuron" not in options.peers or len(set(options.peers)) < 2:
+        parser.error("--peers: neuron is compared with at least one other")
     result: dict[str, Any] = {}
     for dtype in options.dtypes:
         for case in options.cases:
