@@ -8,6 +8,7 @@
 #include <ATen/Context.h>
 #include <ATen/native/CPUBlas.h>
 
+#include "amx.h"
 #include "attention_backward.h"
 #include "attention_forward.h"
 #include "attention_softmax.h"
@@ -34,7 +35,7 @@ using Forward = void (*)(const AttentionOperands& operands);
 bool multiplies_bfloat16() {
 #if defined(__x86_64__)
   if (!has_avx512_bfloat16()) return false;
-  if (at::native::cpublas::could_pack(at::kBFloat16)) return true;
+  if (has_amx()) return true;
   if (!__builtin_cpu_is("amd") || !at::globalContext().userEnabledMkldnn()) return false;
   // ONEDNN_MAX_CPU_ISA may forbid them.
   static const bool allowed = [] {

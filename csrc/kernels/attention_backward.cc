@@ -64,7 +64,7 @@ class Backward {
     const c10::DataPtr memory =
         c10::GetCPUAllocator()->allocate(std::min<int64_t>(at::get_num_threads(), heads) * bytes);
     at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
-      const Tiles<P> tiles;
+      const FreeTiles<P> tiles;
       const Workspace work(static_cast<char*>(memory.get()) + at::get_thread_num() * bytes, *this);
       for (int64_t head = begin; head < end; ++head) backward(head, work);
     });

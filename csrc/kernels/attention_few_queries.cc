@@ -95,8 +95,7 @@ NEURON_INLINE void attend(const Operands& x, int64_t begin, int64_t end) {
   const int64_t group = x.heads / x.key_heads, rows = group * x.length;
   // Three rows of one vector or two cost as much as four.
   const int64_t padded_rows = rows % 4 == 3 ? rows + 1 : rows;
-  const auto padded = [](int64_t count) { return (count + kStep - 1) / kStep * kStep; };
-  const int64_t query_stride = padded(x.size), weight_stride = padded(x.keys);
+  const int64_t query_stride = round_up(x.size, kStep), weight_stride = round_up(x.keys, kStep);
   std::vector<float> queries(padded_rows * query_stride), scores(padded_rows * x.keys),
       weights(padded_rows * weight_stride), outputs(padded_rows * x.size), totals(rows);
   for (int64_t unit = begin; unit < end; ++unit) {

@@ -94,7 +94,7 @@ class Forward {
       });
     }
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      const Tiles<P> tiles;
+      const FreeTiles<P> tiles;
       const Workspace<P> work(static_cast<char*>(memory.get()) + at::get_thread_num() * thread_bytes, key_block_,
                               size_);
       int64_t packed_head = -1;

@@ -6,6 +6,7 @@
 
 #include <ATen/native/CPUBlas.h>
 
+#include "rounding.h"
 #include "vectorized.h"
 
 // Products of packed blocks (attention_pack.h) by oneDNN's generated code, for attention forward and backward.
@@ -15,9 +16,6 @@ constexpr int64_t kLine = 64;  // bytes
 // Padding of head sizes, for products of P.
 template <typename P>
 constexpr int64_t kSizeGranularity = std::is_same_v<P, float> ? 16 : 32;
-
-inline int64_t divide_up(int64_t x, int64_t y) { return (x + y - 1) / y; }
-inline int64_t round_up(int64_t x, int64_t y) { return divide_up(x, y) * y; }
 
 // Lets `place` begin at `next`, which moves behind its `count` elements to the next line.
 template <typename T>
@@ -39,9 +37,9 @@ inline void multiply(int64_t m, int64_t n, int64_t k, int64_t a_stride, int64_t 
 
 // oneDNN remembers in each thread which tiles it has configured, and others of its kernels configure their own.
 template <typename P>
-struct Tiles {
-  Tiles() { release(); }
-  ~Tiles() { release(); }
+struct FreeTiles {
+  FreeTiles() { release(); }
+  ~FreeTiles() { release(); }
   static void release() {
     if constexpr (std::is_same_v<P, BFloat16>) at::native::cpublas::brgemm_release();
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "rounding.h"
 #include "vectorized.h"
 
 // Loops of the product of a few rows by a matrix, which read the matrix once, at the speed of memory.
@@ -175,7 +176,7 @@ NEURON_INLINE void strips(const Product& product, int64_t row, int64_t begin, in
   alignas(64) float sums[kRows][kStrip];
   for (; begin < end; begin += kStrip) {
     const int64_t width = std::min(kStrip, end - begin);
-    for (auto& one : sums) std::fill(one, one + (width + kStep - 1) / kStep * kStep, 0.0f);
+    for (auto& one : sums) std::fill(one, one + round_up(width, kStep), 0.0f);
     int64_t i = 0;
     for (; i + 4 <= product.inner; i += 4) add_rows<T, kRows, 4>(product, sums, row, i, begin, width);
     for (; i < product.inner; ++i) add_rows<T, kRows, 1>(product, sums, row, i, begin, width);

@@ -3,6 +3,8 @@
 
 #include "float_parts.h"
 
+#include "rounding.h"
+
 namespace neuron {
 namespace {
 
@@ -57,7 +59,7 @@ NEURON_AMX_INLINE void load_transposed(const float* from, int64_t stride, int64_
 }  // namespace
 
 NEURON_AMX void pack_left(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
-  const int64_t steps = (inner + kPartsStep - 1) / kPartsStep;
+  const int64_t steps = divide_up(inner, kPartsStep);
   if (lines.whole) {
     __m512i most[kPanel] = {};
     for (int64_t step = 0; step < steps; ++step, to += kPartsStepBytes) {
@@ -93,7 +95,7 @@ NEURON_AMX void pack_left(const Lines& lines, int64_t count, int64_t inner, char
 }
 
 NEURON_AMX void pack_right(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
-  const int64_t steps = (inner + kPartsStep - 1) / kPartsStep;
+  const int64_t steps = divide_up(inner, kPartsStep);
   for (int64_t tile = 0; tile < 2; ++tile) {
     const int64_t first = tile * kTileLines;
     __m512i most = _mm512_setzero_si512();

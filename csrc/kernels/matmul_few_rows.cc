@@ -67,7 +67,7 @@ void matmul_few_rows(const KernelCall& call) {
   TORCH_CHECK(y.element_type == x.element_type && out.element_type == x.element_type,
               "expected operands and a result of one type");
   const int64_t rows = leading_extent(x, x.rank) / inner, columns = leading_extent(y, y.rank) / inner;
-  const int64_t stride = (inner + kStep - 1) / kStep * kStep;
+  const int64_t stride = round_up(inner, kStep);
   const auto spread_x =
       is_f32 ? spread<float>(x.data, rows, inner, stride) : spread<BFloat16>(x.data, rows, inner, stride);
   const void* bias = call.num_inputs() > 2 ? call.input_buffer(2).data : nullptr;
@@ -75,7 +75,7 @@ void matmul_few_rows(const KernelCall& call) {
   // So much of y is in the first-level cache when further rows want it.
   const int64_t block = columns_lie_whole ? std::max<int64_t>(4, kBlock / inner / 4 * 4)
                                           : std::clamp<int64_t>(columns / 8 / 128 * 128, 128, kStrip);
-  const int64_t blocks = (columns + block - 1) / block;
+  const int64_t blocks = divide_up(columns, block);
   const int64_t piece = std::max<int64_t>(1, kPiece / (block * inner));
   shared_loop(blocks, piece, [&](int64_t first, int64_t last) {
     for (int64_t begin = first * block; begin < std::min(last * block, columns); begin += block) {

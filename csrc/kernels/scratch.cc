@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "rounding.h"
+
 namespace neuron {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr int64_t kMostKept = 64 << 20;  // bytes
 
 Scratch::Block allocate(int64_t bytes) {
   const int64_t page = bytes >= kHugePage ? kHugePage : kPage;
-  bytes = (bytes + page - 1) / page * page;
+  bytes = round_up(bytes, page);
   auto* data = static_cast<char*>(std::aligned_alloc(static_cast<size_t>(page), static_cast<size_t>(bytes)));
   if (data == nullptr) throw std::bad_alloc();
   // Where the system has no huge pages to give, it stays as it is.
