@@ -7,11 +7,8 @@
 #include <immintrin.h>
 #endif
 
-// AMX: tiles of 16 lines of 64 bytes, and products of two of them.
+// AMX: tiles of 16 lines of 64 bytes, and products of two of them. What uses them needs `has_amx`.
 namespace neuron {
-
-// Whether the processor has AMX and the process may use it: neither the system nor oneDNN's settings forbid it.
-bool has_amx();
 
 #if defined(__x86_64__)
 

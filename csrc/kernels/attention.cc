@@ -5,14 +5,11 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
-#include <ATen/Context.h>
-#include <ATen/native/CPUBlas.h>
-
-#include "amx.h"
 #include "attention_backward.h"
 #include "attention_forward.h"
 #include "attention_softmax.h"
 #include "kernel_call.h"
+#include "processor.h"
 #include "vectorized.h"
 
 // Operands and results are (batch, length, heads, size), logsumexp is (batch, length, heads): see
@@ -30,36 +27,11 @@ std::optional<at::Tensor> mask(const KernelCall& call, size_t index) {
 
 using Forward = void (*)(const AttentionOperands& operands);
 
-// oneDNN's products of bfloat16: with AMX, or with the instructions of AVX512_BF16 where those are twice as fast as
-// float32 ones. That is AMD; Intel's take twice as long.
-bool multiplies_bfloat16() {
-#if defined(__x86_64__)
-  if (!has_avx512_bfloat16()) return false;
-  if (has_amx()) return true;
-  if (!__builtin_cpu_is("amd") || !at::globalContext().userEnabledMkldnn()) return false;
-  // ONEDNN_MAX_CPU_ISA may forbid them.
-  static const bool allowed = [] {
-    try {
-      const at::BFloat16 x[32] = {}, y[32 * 16] = {};
-      float z[16];
-      at::native::cpublas::brgemm(1, 16, 32, 32, 16, 16, false, x, y, z);
-      at::native::cpublas::brgemm_release();
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }();
-  return allowed;
-#else
-  return false;
-#endif
-}
-
 // Our kernel, where it is faster than ATen's: with AVX-512, and enough rows for packing keys and values to pay.
 Forward own_kernel(const AttentionOperands& x, int32_t element_type) {
 #if defined(__x86_64__)
   if (!has_avx512() || !std::isnormal(x.scale) || x.batch * x.heads * x.keys * x.size == 0) return nullptr;
-  if (element_type == NEURONCORE_TYPE_BF16 && multiplies_bfloat16()) {
+  if (element_type == NEURONCORE_TYPE_BF16 && has_fast_bfloat16()) {
     return x.length >= 8 ? &attention_forward<BFloat16, BFloat16> : nullptr;
   }
   if (x.length < 32) return nullptr;
@@ -86,7 +58,7 @@ BackwardKernel own_backward(const AttentionGradientOperands& x, int32_t element_
   if (!has_avx512() || broadcast || x.batch * x.heads * x.length * x.keys * x.size == 0) return nullptr;
   if (element_type == NEURONCORE_TYPE_F32) return &attention_backward<float, float>;
   if (element_type != NEURONCORE_TYPE_BF16) return nullptr;
-  return multiplies_bfloat16() ? &attention_backward<BFloat16, BFloat16> : &attention_backward<BFloat16, float>;
+  return has_fast_bfloat16() ? &attention_backward<BFloat16, BFloat16> : &attention_backward<BFloat16, float>;
 #else
   return nullptr;
 #endif

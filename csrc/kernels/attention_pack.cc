@@ -6,44 +6,23 @@
 #include <cstring>
 #include <type_traits>
 
+#include "transpose.h"
+
 namespace neuron {
 namespace {
 
-using Words = uint32_t __attribute__((vector_size(32), aligned(2), may_alias));
-constexpr int64_t kTile = 8;
-
-// An 8 x 8 matrix of words.
-NEURON_INLINE void transpose(Words (&x)[kTile]) {
-  Words y[kTile];
-  for (int i = 0; i < 8; i += 2) {
-    y[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    y[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    for (int j = 0; j < 2; ++j) {
-      x[i + 2 * j] = __builtin_shufflevector(y[i + j], y[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      x[i + 2 * j + 1] = __builtin_shufflevector(y[i + j], y[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-  }
-  for (int i = 0; i < 4; ++i) {
-    y[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    y[i + 4] = __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
-  for (int i = 0; i < 8; ++i) x[i] = y[i];
-}
-
 // Eight words of each of eight rows, zeros beyond the source.
 template <typename T>
-NEURON_INLINE void load_tile(const Rows& rows, int64_t row, int64_t word, Words (&tile)[kTile]) {
+NEURON_INLINE void load_tile(const Rows& rows, int64_t row, int64_t word, Words (&tile)[kWordTile]) {
   constexpr int64_t kPerWord = sizeof(uint32_t) / sizeof(T);
   const T* source = static_cast<const T*>(rows.data) + row * rows.stride + word * kPerWord;
-  const int64_t elements = std::clamp<int64_t>(rows.size - word * kPerWord, 0, kTile * kPerWord);
-  if (row + kTile <= rows.count && elements == kTile * kPerWord) {
-    for (int64_t i = 0; i < kTile; ++i) tile[i] = *reinterpret_cast<const Words*>(source + i * rows.stride);
+  const int64_t elements = std::clamp<int64_t>(rows.size - word * kPerWord, 0, kWordTile * kPerWord);
+  if (row + kWordTile <= rows.count && elements == kWordTile * kPerWord) {
+    for (int64_t i = 0; i < kWordTile; ++i) tile[i] = *reinterpret_cast<const Words*>(source + i * rows.stride);
     return;
   }
-  for (int64_t i = 0; i < kTile; ++i) {
-    uint32_t words[kTile] = {};
+  for (int64_t i = 0; i < kWordTile; ++i) {
+    uint32_t words[kWordTile] = {};
     if (row + i < rows.count) std::memcpy(words, source + i * rows.stride, elements * sizeof(T));
     std::memcpy(&tile[i], words, sizeof(words));
   }
@@ -70,17 +49,17 @@ template <typename T, typename P>
 NEURON_INLINE void pack_keys(const Rows& rows, P* packed, int64_t padded_count, int64_t padded_size) {
   constexpr int64_t kPerWord = sizeof(uint32_t) / sizeof(T);
   auto* words = reinterpret_cast<uint32_t*>(packed);
-  for (int64_t row = 0; row < padded_count; row += 2 * kTile) {  // two tiles fill a line of the cache
-    for (int64_t word = 0; word < padded_size / kPerWord; word += kTile) {
-      Words tiles[2][kTile];
+  for (int64_t row = 0; row < padded_count; row += 2 * kWordTile) {  // two tiles fill a line of the cache
+    for (int64_t word = 0; word < padded_size / kPerWord; word += kWordTile) {
+      Words tiles[2][kWordTile];
       for (int64_t half = 0; half < 2; ++half) {
-        load_tile<T>(rows, row + half * kTile, word, tiles[half]);
+        load_tile<T>(rows, row + half * kWordTile, word, tiles[half]);
         transpose(tiles[half]);
       }
-      for (int64_t i = 0; i < kTile; ++i) {
+      for (int64_t i = 0; i < kWordTile; ++i) {
         for (int64_t half = 0; half < 2; ++half) {
           const Words x = tiles[half][i];
-          uint32_t* place = words + row + half * kTile;
+          uint32_t* place = words + row + half * kWordTile;
           if constexpr (sizeof(T) == sizeof(P)) {
             *reinterpret_cast<Words*>(place + (word + i) * padded_count) = x;
           } else {  // BFloat16 becomes float: the lower half is the former element

@@ -9,27 +9,6 @@
 #include <immintrin.h>
 #endif
 
-namespace neuron {
-
-bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
-
-bool has_avx512_bfloat16() {
-#if defined(__x86_64__)
-  return has_avx512() && __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
-}
-
-}  // namespace neuron
-
 #if defined(__x86_64__)
 #pragma GCC push_options
 // The instructions of AVX512_BF16 come by their intrinsics only, which nothing but BFloat16 weights uses.

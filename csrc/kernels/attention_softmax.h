@@ -29,9 +29,6 @@ struct ScoreBlock {
 
 constexpr int64_t kScoreRows = 16, kScoreColumns = 32;
 
-bool has_avx512();
-bool has_avx512_bfloat16();
-
 // Makes weights, exp(score - largest), from scores, and brings the state of the rows up to date. Needs `has_avx512`,
 // and with weights of BFloat16 `has_avx512_bfloat16`. On x86-64 only.
 void softmax(const ScoreBlock& block, float* weights);

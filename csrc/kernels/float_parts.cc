@@ -58,7 +58,7 @@ NEURON_AMX_INLINE void load_transposed(const float* from, int64_t stride, int64_
 
 }  // namespace
 
-NEURON_AMX void pack_left(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
+NEURON_AMX void pack_left(const Lines<float>& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
   const int64_t steps = divide_up(inner, kPartsStep);
   if (lines.whole) {
     __m512i most[kPanel] = {};
@@ -94,7 +94,7 @@ NEURON_AMX void pack_left(const Lines& lines, int64_t count, int64_t inner, char
   }
 }
 
-NEURON_AMX void pack_right(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
+NEURON_AMX void pack_right(const Lines<float>& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes) {
   const int64_t steps = divide_up(inner, kPartsStep);
   for (int64_t tile = 0; tile < 2; ++tile) {
     const int64_t first = tile * kTileLines;

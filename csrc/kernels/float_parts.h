@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "amx.h"
+#include "matrices.h"
 
 // A float32 of 24 significant bits as the exact sum of three bfloat16 of 8 each: high, middle and low. The product of
 // two such sums, less middle * low, low * middle and low * low, which are below 2^-26 of it, is more exact than one
@@ -43,18 +44,10 @@ class Magnitudes {
   int32_t most_ = 0, least_ = 0x7F800000;
 };
 
-// Where elements of lines lie: one after the other, lines `stride` apart; or lines side by side, elements `stride`
-// apart.
-struct Lines {
-  const float* data;
-  int64_t stride;
-  bool whole;
-};
-
 // Packs `count` lines, 32 at most, of `inner` elements: for every 32 elements the two tiles of the high parts, then of
 // the middle and of the low ones. Element i shares a pair with i + 16. A line of the left operand's tiles has a line's
 // pairs, one of the right operand's a pair of each line. What lacks to whole tiles is zero.
-void pack_left(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes);
-void pack_right(const Lines& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes);
+void pack_left(const Lines<float>& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes);
+void pack_right(const Lines<float>& lines, int64_t count, int64_t inner, char* to, Magnitudes* magnitudes);
 
 }  // namespace neuron

@@ -3,7 +3,6 @@
 
 #include <omp.h>
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -11,30 +10,16 @@
 #include <nrt/compiler.h>
 
 #include "kernel_call.h"
+#include "processor.h"
 
 namespace neuron {
 namespace {
 
 bool always() { return true; }
 
-// oneDNN multiplies bfloat16 with the instructions of AVX512_BF16 (and of AMX, which comes with it).
-// Without them it is slower than XLA's arithmetic in float32.
-bool has_bfloat16_arithmetic() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
-}
-
-// MKL, behind ATen's products of float32, is faster than XLA's where it knows the processor.
-bool has_intel_vectors() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx2") && at::hasMKL();
-#else
-  return false;
-#endif
-}
+// Where neither library has the processor's best vectors the products are our own.
+bool multiplies_bfloat16() { return has_fast_bfloat16() || has_avx2(); }
+bool multiplies_f32() { return has_fast_mkl() || has_avx2(); }
 
 struct HostKernel {
   const char* name;
@@ -49,15 +34,15 @@ const HostKernel kKernels[] = {
     {"neuron.attention_few_queries", &attention_few_queries, &always},
     {"neuron.convolution", &convolution, &always},
     {"neuron.convolution_backward", &convolution_backward, &always},
-    {"neuron.convolution_bf16", &convolution, &has_bfloat16_arithmetic},
-    {"neuron.convolution_backward_bf16", &convolution_backward, &has_bfloat16_arithmetic},
+    {"neuron.convolution_bf16", &convolution, &has_avx512_bfloat16},
+    {"neuron.convolution_backward_bf16", &convolution_backward, &has_avx512_bfloat16},
     {"neuron.cross_entropy_gradient", &cross_entropy_gradient, &always},
     {"neuron.gated_silu", &gated_silu, &always},
     {"neuron.grouped_matmul", &grouped_matmul, &always},
     {"neuron.group_moments", &group_moments, &always},
     {"neuron.log_softmax", &log_softmax, &always},
-    {"neuron.matmul", &matmul, &has_bfloat16_arithmetic},
-    {"neuron.matmul_f32", &matmul, &has_intel_vectors},
+    {"neuron.matmul", &matmul, &multiplies_bfloat16},
+    {"neuron.matmul_f32", &matmul, &multiplies_f32},
     {"neuron.matmul_few_rows", &matmul_few_rows, &always},
     {"neuron.pointwise", &pointwise, &always},
     {"neuron.rms_norm", &rms_norm, &always},

@@ -7,9 +7,10 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/mm.h>
 
-#include "amx.h"
 #include "kernel_call.h"
 #include "matmul_f32_amx.h"
+#include "matmul_fma.h"
+#include "processor.h"
 
 // A contraction in the terms of stablehlo.dot_general, rounded once: see
 // torch_neuronx/lowering/families/contractions.py.
@@ -43,20 +44,48 @@ at::Tensor as_matrices(const at::Tensor& x, const Dims& batch, const Dims& rows,
 }
 
 // A matrix in either order, or none.
-std::optional<MatrixF32> in_order(const at::Tensor& x) {
-  if (x.stride(1) == 1) return MatrixF32{x.const_data_ptr<float>(), x.stride(0), 1};
-  if (x.stride(0) == 1) return MatrixF32{x.const_data_ptr<float>(), 1, x.stride(1)};
+template <typename T>
+std::optional<Matrix<T>> in_order(const at::Tensor& x) {
+  const auto* data = static_cast<const T*>(x.const_data_ptr());
+  if (x.stride(1) == 1) return Matrix<T>{data, x.stride(0), 1};
+  if (x.stride(0) == 1) return Matrix<T>{data, 1, x.stride(1)};
   return std::nullopt;
 }
 
-// Whether it could, see matmul_f32_amx.h. `bias` may be null.
-bool multiply_by_amx(const at::Tensor& x, const at::Tensor& y, const float* bias, const at::Tensor& out) {
+// A product of tensors in the terms of our own kernels, or none. `bias` may be null.
+template <typename T>
+std::optional<MatrixProduct<T>> as_product(const at::Tensor& x, const at::Tensor& y, const void* bias,
+                                           const at::Tensor& out) {
+  const auto left = in_order<T>(x), right = in_order<T>(y);
+  if (!left || !right || std::min({x.size(0), x.size(1), y.size(1)}) == 0) return std::nullopt;
+  return MatrixProduct<T>{x.size(0),
+                          y.size(1),
+                          x.size(1),
+                          *left,
+                          *right,
+                          static_cast<const T*>(bias),
+                          static_cast<T*>(out.mutable_data_ptr())};
+}
+
+// Whether our own kernel for this processor did it. `bias` may be null.
+bool multiply_f32(const at::Tensor& x, const at::Tensor& y, const void* bias, const at::Tensor& out) {
+  const auto product = as_product<float>(x, y, bias, out);
+  if (!product) return false;
   // Of fewer rows, columns or inner elements than some panels, splitting them takes longer than is won.
-  constexpr int64_t kLeast = 64;
-  if (!has_amx() || std::min({x.size(0), x.size(1), y.size(1)}) < kLeast) return false;
-  const auto left = in_order(x), right = in_order(y);
-  if (!left || !right) return false;
-  return matmul_f32_amx({x.size(0), y.size(1), x.size(1), *left, *right, bias, out.mutable_data_ptr<float>()});
+  constexpr int64_t kLeastOfParts = 64;
+  if (has_amx() && std::min({product->rows, product->columns, product->inner}) >= kLeastOfParts &&
+      matmul_f32_amx(*product))
+    return true;
+  if (has_fast_mkl() || !has_avx2()) return false;
+  matmul_fma(*product);
+  return true;
+}
+
+bool multiply_bfloat16(const at::Tensor& x, const at::Tensor& y, const void* bias, const at::Tensor& out) {
+  if (has_fast_bfloat16() || !has_avx2()) return false;
+  const auto product = as_product<BFloat16>(x, y, bias, out);
+  if (product) matmul_fma(*product);
+  return product.has_value();
 }
 
 }  // namespace
@@ -71,10 +100,9 @@ void matmul(const KernelCall& call) {
   const bool has_bias = call.num_inputs() > 2;
   if (left.size(0) == 1) {
     at::Tensor matrix = out[0];
-    if (x.scalar_type() == at::kFloat) {
-      const auto* bias = has_bias ? static_cast<const float*>(call.input_buffer(2).data) : nullptr;
-      if (multiply_by_amx(left[0], right[0], bias, matrix)) return;
-    }
+    const void* bias = has_bias ? call.input_buffer(2).data : nullptr;
+    const auto multiply = x.scalar_type() == at::kFloat ? &multiply_f32 : &multiply_bfloat16;
+    if (multiply(left[0], right[0], bias, matrix)) return;
     if (has_bias) {
       at::addmm_out(matrix, call.input(2), left[0], right[0]);
     } else {

@@ -31,14 +31,6 @@ constexpr int64_t kStepsBetweenStores = 4;
 
 int64_t panels_of(int64_t count) { return divide_up(count, kPanel); }
 
-struct Range {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
-Range share_of(Range range, int64_t index, int64_t count) {
-  return {range.begin + range.size() * index / count, range.begin + range.size() * (index + 1) / count};
-}
-
 // What is fetched meanwhile: `count` runs of `lines` cache lines.
 struct Ahead {
   const float* from;
@@ -110,7 +102,7 @@ NEURON_AMX void multiply(const char* left, const char* right, int64_t steps, boo
 // its columns lie whole, and then the sums are those of the transposed result.
 class Work {
  public:
-  explicit Work(const ProductF32& product)
+  explicit Work(const MatrixProduct<float>& product)
       : p_(product), steps_(divide_up(product.inner, kPartsStep)), transposed_(product.y.row_stride == 1) {}
 
   bool run() {
@@ -137,21 +129,12 @@ class Work {
   }
 
  private:
-  Lines rows_from(int64_t row) const {
-    const bool whole = p_.x.column_stride == 1;
-    return {p_.x.data + row * p_.x.row_stride, whole ? p_.x.row_stride : p_.x.column_stride, whole};
-  }
-  Lines columns_from(int64_t column, int64_t inner) const {
-    return {p_.y.data + column * p_.y.column_stride + inner * p_.y.row_stride,
-            transposed_ ? p_.y.column_stride : p_.y.row_stride, transposed_};
-  }
-
   void pack_rows(int64_t first, int64_t last) {
     Magnitudes magnitudes;
     for (int64_t panel = first; panel < last; ++panel) {
       const int64_t row = panel * kPanel;
       const auto pack = transposed_ ? &pack_right : &pack_left;
-      pack(rows_from(row), std::min(kPanel, p_.rows - row), p_.inner, packed_rows_.panel(panel), &magnitudes);
+      pack(p_.x.rows_from(row), std::min(kPanel, p_.rows - row), p_.inner, packed_rows_.panel(panel), &magnitudes);
     }
     const std::lock_guard lock(mutex_);
     row_magnitudes_.add(magnitudes);
@@ -213,7 +196,7 @@ class Work {
     for (int64_t panel = columns.begin; panel < columns.end; ++panel, to += steps * kPartsStepBytes) {
       const int64_t column = panel * kPanel;
       const auto pack = transposed_ ? &pack_left : &pack_right;
-      pack(columns_from(column, inner), std::min(kPanel, p_.columns - column), count, to, &magnitudes);
+      pack(p_.y.columns_from(inner, column), std::min(kPanel, p_.columns - column), count, to, &magnitudes);
     }
     if (!magnitudes.suit(row_magnitudes_)) suits_ = false;
   }
@@ -224,7 +207,7 @@ class Work {
     const int64_t width = std::min(panels * kPanel, p_.columns - column);
     const int64_t depth = std::min(steps * kPartsStep, p_.inner - inner);
     if (width <= 0) return {p_.y.data, 0, 0, 0};
-    const Lines lines = columns_from(column, inner);
+    const Lines<float> lines = p_.y.columns_from(inner, column);
     return {lines.data, lines.stride, transposed_ ? width : depth, (transposed_ ? depth : width) / kTileLines};
   }
 
@@ -275,7 +258,7 @@ class Work {
   };
 
   static constexpr int32_t kInfinity = 0x7F800000;
-  const ProductF32& p_;
+  const MatrixProduct<float>& p_;
   const int64_t steps_;
   const bool transposed_;
   PackedRows packed_rows_{};
@@ -286,7 +269,7 @@ class Work {
 
 }  // namespace
 
-bool matmul_f32_amx(const ProductF32& product) { return Work(product).run(); }
+bool matmul_f32_amx(const MatrixProduct<float>& product) { return Work(product).run(); }
 
 }  // namespace neuron
 
@@ -294,7 +277,7 @@ bool matmul_f32_amx(const ProductF32& product) { return Work(product).run(); }
 
 namespace neuron {
 
-bool matmul_f32_amx(const ProductF32&) { return false; }
+bool matmul_f32_amx(const MatrixProduct<float>&) { return false; }
 
 }  // namespace neuron
 
