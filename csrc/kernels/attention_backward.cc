@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
 
 #include "attention_gradient.h"
 #include "attention_pack.h"
 #include "attention_products.h"
+#include "scratch.h"
+#include "shared_loop.h"
 
 // Scores are computed as their transpose, keys by queries: then weights and gradients of scores are left operands of
 // the products that contract queries as they are, and log-sum-exp runs along vectors.
@@ -61,11 +62,10 @@ class Backward {
 
   void run() {
     const int64_t heads = x_.batch * x_.key_heads, bytes = Workspace(nullptr, *this).bytes();
-    const c10::DataPtr memory =
-        c10::GetCPUAllocator()->allocate(std::min<int64_t>(at::get_num_threads(), heads) * bytes);
-    at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+    shared_loop(heads, 1, [&](int64_t begin, int64_t end) {
       const FreeTiles<P> tiles;
-      const Workspace work(static_cast<char*>(memory.get()) + at::get_thread_num() * bytes, *this);
+      const Scratch memory(bytes);
+      const Workspace work(memory.data(), *this);
       for (int64_t head = begin; head < end; ++head) backward(head, work);
     });
   }

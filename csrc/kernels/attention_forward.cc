@@ -14,6 +14,8 @@
 #include "attention_pack.h"
 #include "attention_products.h"
 #include "attention_softmax.h"
+#include "scratch.h"
+#include "shared_loop.h"
 
 namespace neuron {
 namespace {
@@ -80,23 +82,23 @@ class Forward {
     const int64_t packed_bytes = (once ? 1 : key_blocks_) * block_elements() * sizeof(P);
     const int64_t thread_bytes = work_bytes + (shared ? 0 : packed_bytes);
     c10::Allocator& allocator = *c10::GetCPUAllocator();
-    const c10::DataPtr memory = allocator.allocate(std::min(threads, count) * thread_bytes);
     const c10::DataPtr shared_memory = allocator.allocate(shared ? heads * packed_bytes : 0);
     const auto shared_place = [&](int64_t head) {
       return reinterpret_cast<P*>(static_cast<char*>(shared_memory.get()) + head * packed_bytes);
     };
     if (shared) {
-      at::parallel_for(0, heads * key_blocks_, 1, [&](int64_t begin, int64_t end) {
+      shared_loop(heads * key_blocks_, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const int64_t head = i / key_blocks_, block = i % key_blocks_;
           pack(head, block, shared_place(head) + block * block_elements());
         }
       });
     }
-    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    // Of keys and values that a thread packs for itself, pieces use a good part.
+    shared_loop(count, shared ? 1 : divide_up(group_ * units, 2), [&](int64_t begin, int64_t end) {
+      const Scratch memory(thread_bytes);
       const FreeTiles<P> tiles;
-      const Workspace<P> work(static_cast<char*>(memory.get()) + at::get_thread_num() * thread_bytes, key_block_,
-                              size_);
+      const Workspace<P> work(memory.data(), key_block_, size_);
       int64_t packed_head = -1;
       for (int64_t i = begin; i < end; ++i) {
         const int64_t head = i / (group_ * units), member = i / units % group_, order = i % units;

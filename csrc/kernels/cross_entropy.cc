@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // The gradient of a cross entropy by its logits: see torch_neuronx/lowering/families/cross_entropy.py.
@@ -73,8 +72,8 @@ void cross_entropy_gradient(const KernelCall& call) {
       logits.data, numbers(1),    numbers(2), numbers(3), static_cast<const int64_t*>(call.input_buffer(4).data),
       out.data,    logits.dims[1]};
   const Rows rows = rows_of(logits.element_type, out.element_type);
-  at::parallel_for(0, logits.dims[0], rows_of_share(kGrain, operands.count),
-                   [&](int64_t begin, int64_t end) { rows(operands, begin, end); });
+  shared_loop(logits.dims[0], rows_of_share(kGrain, operands.count),
+              [&](int64_t begin, int64_t end) { rows(operands, begin, end); });
 }
 
 }  // namespace neuron

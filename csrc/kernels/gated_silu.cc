@@ -3,9 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // silu(gate) * x: see torch_neuronx/lowering/patterns.py.
@@ -57,7 +56,7 @@ void gated_silu(const KernelCall& call) {
   const int64_t size = wide ? sizeof(float) : sizeof(BFloat16), count = out.dims[out.rank - 1];
   const Columns gate(call.input_buffer(0), call.integer("gate"), size);
   const Columns x(call.input_buffer(1), call.integer("x"), size);
-  at::parallel_for(0, leading_extent(out, out.rank - 1), rows_of_share(kGrain, count), [&](int64_t begin, int64_t end) {
+  shared_loop(leading_extent(out, out.rank - 1), rows_of_share(kGrain, count), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       (wide ? row_f32 : row_bf16)(gate.data + i * gate.stride, x.data + i * x.stride,
                                   static_cast<char*>(out.data) + i * count * size, 0, count);

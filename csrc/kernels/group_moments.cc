@@ -3,9 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // Mean and variance over groups of channels: see torch_neuronx/lowering/families/normalization.py. One pass through
@@ -128,7 +127,7 @@ void group_moments(const KernelCall& call) {
   const auto* data = static_cast<const char*>(x.data);
   const int64_t size = wide ? sizeof(float) : sizeof(BFloat16);
   std::vector<float> means(static_cast<size_t>(runs * pieces * per_run)), squares(means.size());
-  at::parallel_for(0, runs * pieces, 1, [&](int64_t begin, int64_t end) {
+  shared_loop(runs * pieces, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(2 * width));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t start = i % pieces * step, count = std::min(step, length - start);

@@ -11,6 +11,7 @@
 
 #include "kernel_call.h"
 #include "processor.h"
+#include "shared_loop.h"
 
 namespace neuron {
 namespace {
@@ -60,6 +61,7 @@ int run(void* context, const neuroncore_kernel_call_t* call, char* error, size_t
     const c10::impl::ForceDispatchKeyGuard plain(
         c10::default_included_set, c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset);
     has_run_kernels = true;
+    const LoopsOfCall loops(*call);
     static_cast<const HostKernel*>(context)->function(KernelCall(*call));
   });
 }

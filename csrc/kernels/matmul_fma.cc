@@ -4,9 +4,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <new>
 
 #include <ATen/Parallel.h>
 
@@ -154,14 +152,13 @@ class Work {
     const int64_t most = std::clamp<int64_t>(kMostPacked / panel, 1, panels);
     const Scratch packed(most * panel * static_cast<int64_t>(sizeof(float)));
     auto* rows = reinterpret_cast<float*>(packed.data());
-    for (int64_t begin = 0; begin < panels && !out_of_memory_; begin += most) {
+    for (int64_t begin = 0; begin < panels; begin += most) {
       const Range some{begin, std::min(begin + most, panels)};
       shared_loop(some.size(), 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) pack_rows(some.begin + i, rows + i * panel);
       });
       multiply_rows(some, rows);
     }
-    if (out_of_memory_) throw std::bad_alloc();
   }
 
  private:
@@ -182,13 +179,9 @@ class Work {
     const int64_t across = divide_up(columns.size(), std::min(kBlockColumns, divide_up(columns.size(), threads)));
     const int64_t down = std::min(divide_up(threads, across), rows.size());
     shared_loop(across * down, 1, [&](int64_t first, int64_t last) {
-      try {
-        for (int64_t i = first; i < last; ++i) {
-          multiply_block(share_of(rows, i / across, down), share_of(columns, i % across, across),
-                         x - rows.begin * kPanelRows * p_.inner);
-        }
-      } catch (const std::bad_alloc&) {
-        out_of_memory_ = true;
+      for (int64_t i = first; i < last; ++i) {
+        multiply_block(share_of(rows, i / across, down), share_of(columns, i % across, across),
+                       x - rows.begin * kPanelRows * p_.inner);
       }
     });
   }
@@ -230,7 +223,6 @@ class Work {
 
   const MatrixProduct<T>& p_;
   const Loops<T>& loops_;
-  std::atomic<bool> out_of_memory_{false};
 };
 
 }  // namespace

@@ -4,9 +4,8 @@
 #include <cstring>
 #include <string>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // One function of large dense operands: see torch_neuronx/lowering/single_pointwise.py. This file is
@@ -134,8 +133,7 @@ void pointwise(const KernelCall& call) {
     }
   }
   if (op.scaled) operands.alpha = scalar(call.input_buffer(op.tensors));
-  at::parallel_for(0, leading_extent(out, out.rank), kGrain,
-                   [&](int64_t begin, int64_t end) { loop(operands, begin, end); });
+  shared_loop(leading_extent(out, out.rank), kGrain, [&](int64_t begin, int64_t end) { loop(operands, begin, end); });
 }
 
 }  // namespace neuron

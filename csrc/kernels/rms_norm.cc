@@ -3,9 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // Root-mean-square normalization: see torch_neuronx/lowering/families/normalization.py.
@@ -82,8 +81,8 @@ void rms_norm(const KernelCall& call) {
                           x.dims[x.rank - 1],
                           static_cast<float>(call.number("eps")),
                           call.integer("rounds_first") != 0};
-  at::parallel_for(0, leading_extent(x, x.rank - 1), rows_of_share(kGrain, operands.count),
-                   [&](int64_t begin, int64_t end) { (wide ? rows_f32 : rows_bf16)(operands, begin, end); });
+  shared_loop(leading_extent(x, x.rank - 1), rows_of_share(kGrain, operands.count),
+              [&](int64_t begin, int64_t end) { (wide ? rows_f32 : rows_bf16)(operands, begin, end); });
 }
 
 }  // namespace neuron

@@ -2,9 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <ATen/Parallel.h>
-
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 // Rotary position embedding: see torch_neuronx/lowering/patterns.py.
@@ -106,7 +105,7 @@ void rotary(const KernelCall& call) {
   int64_t run = 1, runs = 1;
   while (outer > 0 && cosine_strides[outer - 1] == 0 && sine_strides[outer - 1] == 0) run *= dims[--outer];
   for (size_t d = 0; d < outer; ++d) runs *= dims[d];
-  at::parallel_for(0, runs, rows_of_share(kGrain, run * operands.size), [&](int64_t begin, int64_t end) {
+  shared_loop(runs, rows_of_share(kGrain, run * operands.size), [&](int64_t begin, int64_t end) {
     std::vector<int64_t> index(dims.size(), 0);
     for (int64_t i = begin, rest = begin; i < end; rest = ++i) {
       for (size_t d = outer; d-- > 0; rest /= dims[d]) index[d] = rest % dims[d];

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <limits>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_log_softmax.h>
 
 #include "kernel_call.h"
+#include "shared_loop.h"
 #include "vectorized.h"
 
 namespace neuron {
@@ -94,8 +94,8 @@ void softmax_statistics(const KernelCall& call) {
   const int64_t count = x.dims[x.rank - 1];
   auto* largest = static_cast<float*>(call.output_buffer(0).data);
   auto* log_total = static_cast<float*>(call.output_buffer(1).data);
-  at::parallel_for(0, leading_extent(x, x.rank - 1), rows_of_share(kGrain, count),
-                   [&](int64_t begin, int64_t end) { rows(x.data, count, largest, log_total, begin, end); });
+  shared_loop(leading_extent(x, x.rank - 1), rows_of_share(kGrain, count),
+              [&](int64_t begin, int64_t end) { rows(x.data, count, largest, log_total, begin, end); });
 }
 
 }  // namespace neuron

@@ -251,7 +251,7 @@ class Launch {
     kernel.result.data = place.donated ? place.data : new_result_->data();
     const uint64_t start = Now();
     const NRT_STATUS status = CallKernel(kernel.kernel, {kernel.operands.data(), kernel.operands.size(), &kernel.result,
-                                                         1, kernel.program.config.c_str()});
+                                                         1, kernel.program.config.c_str(), nullptr, nullptr});
     core_.counters.execution_ns.AddExclusive(Now() - start);
     core_.counters.executions.AddExclusive(1);
     if (status != NRT_SUCCESS && new_result_ != nullptr) new_result_->Release();

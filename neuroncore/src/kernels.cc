@@ -135,13 +135,28 @@ int Run(const Kernel& kernel, const neuroncore_kernel_call_t& call, std::string*
   return result;
 }
 
+// neuroncore_kernel_call_t's `schedule`; `pool` is the call frame.
+bool Schedule(void* pool, void (*task)(void*), void* data) {
+  const auto& frame = *static_cast<const pjrt::FfiCallFrame*>(pool);
+  pjrt::FfiSchedule schedule = {sizeof(schedule), nullptr, frame.context, task, data};
+  pjrt::FfiError* error = frame.api->thread_pool_schedule(&schedule);
+  if (error == nullptr) return true;
+  pjrt::FfiErrorDestroy destroy = {sizeof(destroy), nullptr, error};
+  frame.api->error_destroy(&destroy);
+  return false;
+}
+
 pjrt::FfiError* Call(const Kernel& kernel, const pjrt::FfiCallFrame& frame) {
   std::vector<neuroncore_buffer_t> inputs, outputs;
   Convert(frame.arguments, &inputs);
   Convert(frame.results, &outputs);
   std::string config = ConfigOf(frame.attributes);
   std::string text;
-  int result = Run(kernel, {inputs.data(), inputs.size(), outputs.data(), outputs.size(), config.c_str()}, &text);
+  const bool has_pool = frame.api->struct_size >= sizeof(pjrt::FfiApi);
+  int result = Run(kernel,
+                   {inputs.data(), inputs.size(), outputs.data(), outputs.size(), config.c_str(),
+                    has_pool ? Schedule : nullptr, const_cast<pjrt::FfiCallFrame*>(&frame)},
+                   &text);
   if (result == 0) return nullptr;
   return Error(frame, result == kKernelOutOfBounds ? pjrt::kFfiOutOfRange : pjrt::kFfiInternal, text);
 }

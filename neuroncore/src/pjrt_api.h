@@ -385,12 +385,37 @@ struct FfiErrorCreate {
   int code;
 };
 
+struct FfiErrorDestroy {
+  size_t struct_size;
+  void* extension;
+  FfiError* error;
+};
+
+struct FfiSchedule {
+  size_t struct_size;
+  void* extension;
+  void* context;
+  void (*task)(void*);
+  void* data;
+};
+
 struct FfiApi {
   size_t struct_size;
   void* extension;
   FfiVersion version;
   void* internal;
   FfiError* (*error_create)(FfiErrorCreate*);
+  void* error_get_message;
+  void (*error_destroy)(FfiErrorDestroy*);
+  void* handler_register;
+  void* stream_get;
+  void* type_id_register;
+  void* execution_context_get;
+  void* state_set;
+  void* state_get;
+  void* device_memory_allocate;
+  void* device_memory_free;
+  FfiError* (*thread_pool_schedule)(FfiSchedule*);
 };
 
 struct FfiMetadata {

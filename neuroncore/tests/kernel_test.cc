@@ -2,7 +2,10 @@
 //
 // Host kernels, and the built-in bounds check.
 
+#include <atomic>
+#include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "device.h"
 
@@ -48,7 +51,27 @@ int Broken(void*, const neuroncore_kernel_call_t*, char* error, size_t error_siz
 
 int Throwing(void*, const neuroncore_kernel_call_t*, char*, size_t) { throw std::runtime_error("thrown"); }
 
+struct Scheduled {
+  std::atomic<int> tasks{0};
+  bool has_pool = false;
+};
+
+// Copies six f32, and schedules some tasks.
+int Schedules(void* context, const neuroncore_kernel_call_t* call, char*, size_t) {
+  constexpr int kWanted = 3;
+  auto* scheduled = static_cast<Scheduled*>(context);
+  scheduled->has_pool = call->schedule != nullptr;
+  for (int i = 0; i < kWanted && scheduled->has_pool; ++i) {
+    const bool accepted =
+        call->schedule(call->pool, [](void* data) { ++static_cast<Scheduled*>(data)->tasks; }, scheduled);
+    if (!accepted) return 1;
+  }
+  memcpy(call->outputs[0].data, call->inputs[0].data, 24);
+  return 0;
+}
+
 Seen seen;
+Scheduled scheduled;
 
 }  // namespace
 
@@ -86,6 +109,18 @@ TEST(a_kernel_is_registered_after_the_plugin_is_loaded_and_replaced) {
   model.Run({&x}, {&out});
   CHECK_EQ(first.calls, 1);
   CHECK_EQ(second.calls, 1);
+}
+
+TEST(a_kernel_schedules_tasks_in_the_pool_of_XLA) {
+  Model model(CustomCall("test.schedules", "", "tensor<6xf32>"));
+  Tensor x(std::vector<float>{1, 2, 3, 4, 5, 6}), out(24);
+  for (int expected = 3; expected <= 9; expected += 3) {
+    model.Run({&x}, {&out});
+    CHECK(scheduled.has_pool);
+    CHECK(out.Floats() == x.Floats());
+    while (scheduled.tasks < expected) std::this_thread::yield();  // some after the call, but all
+  }
+  CHECK_EQ(scheduled.tasks.load(), 9);
 }
 
 TEST(a_failing_kernel_fails_the_execution_only) {
@@ -144,6 +179,10 @@ TEST(a_program_that_is_one_kernel) {
     CHECK(out.Floats() == scaled);
   }
   CHECK_EQ(seen.config, "4");
+  Model schedules(OneKernel("test.schedules", "", ""));
+  schedules.Run({&x}, {&out});
+  CHECK(!scheduled.has_pool);
+  CHECK(out.Floats() == x.Floats());
   CHECK(seen.dims == (std::vector<int64_t>{2, 3}));
   CHECK(x.Floats() == (std::vector<float>{1, 2, 3, 4, 5, 6}));
   // From and into slices, at any offset, and over its own operand.
@@ -284,5 +323,6 @@ int main() {
   neuroncore_register_kernel("test.scale", Scale, &seen);
   neuroncore_register_kernel("test.broken", Broken, nullptr);
   neuroncore_register_kernel("test.throwing", Throwing, nullptr);
+  neuroncore_register_kernel("test.schedules", Schedules, &scheduled);
   return RunOnDevice();
 }

@@ -102,6 +102,10 @@ typedef struct {
   const neuroncore_buffer_t* outputs;
   size_t num_outputs;
   const char* config; /* the string attribute `config` of backend_config, NUL-terminated; "" if absent */
+  /* For the length of the call: has a thread of XLA's run task(data) once, soon, late or after the call. False if there
+   * are none. Null where XLA does not run the program. `pool` is its first argument. */
+  bool (*schedule)(void* pool, void (*task)(void* data), void* data);
+  void* pool;
 } neuroncore_kernel_call_t;
 
 /* Returns 0, or anything else after writing a message to error[0..error_size). Called in the thread of nrt_execute or
