@@ -162,12 +162,12 @@ VARIABLES: dict[str, Variable] = {
 
 
 def get(name: str) -> Any:
-    """The value of variable `name`, converted to its type.
+    """The value of variable `name`, converted to its type; an empty one counts as not set.
 
     Raises ValueError, naming the variable, when it is set to nonsense.
     """
     variable = VARIABLES[name]
-    text = os.environ.get(name, variable.default)
+    text = os.environ.get(name) or variable.default
     try:
         return variable.convert(text)
     except ValueError as error:

@@ -8,8 +8,7 @@
 #include "shared_loop.h"
 #include "vectorized.h"
 
-// One function of large dense operands: see torch_neuronx/lowering/single_pointwise.py. This file is
-// compiled with OpenMP, whose threads ATen keeps warm, and with the processor's vectors.
+// One function of large dense operands: see torch_neuronx/lowering/single_pointwise.py.
 namespace neuron {
 namespace {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // Loops for the processor's vectors, and the element types they run over. For files that are compiled
-// with -O3 and OpenMP (see CMakeLists.txt).
+// with -O3 (see CMakeLists.txt).
 
 #include <bit>
 #include <cstdint>
