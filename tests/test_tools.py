@@ -160,6 +160,12 @@ def test_nonsense_in_the_environment_names_the_variable(monkeypatch: pytest.Monk
         environment.get("TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT")
 
 
+def test_a_url_is_no_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", "s3://bucket/programs")
+    with pytest.raises(ValueError, match="TORCH_NEURONX_NEFF_CACHE_DIR is 's3://bucket/programs': .* not a URL"):
+        environment.get("TORCH_NEURONX_NEFF_CACHE_DIR")
+
+
 @pytest.mark.parametrize("level, shown", [("1", ""), ("2", "a reason\n")])
 def test_the_log_level_shows_more_without_any_setup(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, shown: str

@@ -44,6 +44,12 @@ def _fallback(text: str) -> str:
     return text
 
 
+def _directory(text: str) -> str:
+    if "://" in text:
+        raise ValueError("expected a directory of this machine, not a URL")
+    return text
+
+
 def _metric_tables(text: str) -> frozenset[str]:
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     if unknown := sorted(names - METRIC_TABLES):
@@ -63,7 +69,7 @@ def _optimize_level(text: str) -> int | None:
 
 VARIABLES: dict[str, Variable] = {
     "TORCH_NEURONX_NEFF_CACHE_DIR": Variable(
-        "/tmp/neff_cache", str, "Directory of the persistent cache of compiled programs (NEFFs)."
+        "/tmp/neff_cache", _directory, "Directory of the persistent cache of compiled programs (NEFFs)."
     ),
     "TORCH_NEURONX_NEFF_DISABLE_CACHE": Variable(
         "0", _flag, "1: neither read nor write the persistent cache; a process still compiles each program once."
