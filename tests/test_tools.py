@@ -162,7 +162,7 @@ def test_nonsense_in_the_environment_names_the_variable(monkeypatch: pytest.Monk
 
 def test_a_url_is_no_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", "s3://bucket/programs")
-    with pytest.raises(ValueError, match="TORCH_NEURONX_NEFF_CACHE_DIR is 's3://bucket/programs': .* not a URL"):
+    with pytest.raises(ValueError, match=r"TORCH_NEURONX_NEFF_CACHE_DIR is 's3://bucket/programs': .* not a URL"):
         environment.get("TORCH_NEURONX_NEFF_CACHE_DIR")
 
 
