@@ -27,10 +27,10 @@ std::optional<at::Tensor> mask(const KernelCall& call, size_t index) {
 
 using Forward = void (*)(const AttentionOperands& operands);
 
-// Our kernel, where it is faster than ATen's: with AVX-512, and enough rows for packing keys and values to pay.
+// Our kernel, where it is faster than ATen's: with AVX2 at least, and enough rows for packing keys and values to pay.
 Forward own_kernel(const AttentionOperands& x, int32_t element_type) {
 #if defined(__x86_64__)
-  if (!has_avx512() || !std::isnormal(x.scale) || x.batch * x.heads * x.keys * x.size == 0) return nullptr;
+  if (!has_avx2() || !std::isnormal(x.scale) || x.batch * x.heads * x.keys * x.size == 0) return nullptr;
   if (element_type == NEURONCORE_TYPE_BF16 && has_fast_bfloat16()) {
     return x.length >= 8 ? &attention_forward<BFloat16, BFloat16> : nullptr;
   }
@@ -55,7 +55,7 @@ using BackwardKernel = void (*)(const AttentionGradientOperands& operands);
 BackwardKernel own_backward(const AttentionGradientOperands& x, int32_t element_type) {
 #if defined(__x86_64__)
   const bool broadcast = x.mask != nullptr && x.mask_strides[3] == 0 && x.keys > 1;
-  if (!has_avx512() || broadcast || x.batch * x.heads * x.length * x.keys * x.size == 0) return nullptr;
+  if (!has_avx2() || broadcast || x.batch * x.heads * x.length * x.keys * x.size == 0) return nullptr;
   if (element_type == NEURONCORE_TYPE_F32) return &attention_backward<float, float>;
   if (element_type != NEURONCORE_TYPE_BF16) return nullptr;
   return has_fast_bfloat16() ? &attention_backward<BFloat16, BFloat16> : &attention_backward<BFloat16, float>;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
 #include "attention_backward.h"
 
 #include <algorithm>
@@ -205,3 +206,5 @@ template void attention_backward<BFloat16, BFloat16>(const AttentionGradientOper
 template void attention_backward<BFloat16, float>(const AttentionGradientOperands&);
 
 }  // namespace neuron
+
+#endif  // defined(__x86_64__)

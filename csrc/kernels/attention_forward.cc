@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
 #include "attention_forward.h"
 
 #include <algorithm>
@@ -227,3 +228,5 @@ template void attention_forward<BFloat16, BFloat16>(const AttentionOperands&);
 template void attention_forward<BFloat16, float>(const AttentionOperands&);
 
 }  // namespace neuron
+
+#endif  // defined(__x86_64__)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "processor.h"
 #include "vectorized.h"
 
 namespace neuron {
@@ -22,9 +23,13 @@ struct GradientBlock {
 };
 
 // weights = exp(scores * scale + mask - logsumexp); grad_scores = weights * (grad_weights - along). `paired` is
-// grad_scores once more, as the right operand of a product that contracts keys ("VNNI"); for float it is grad_scores
-// itself. Needs AVX-512, and AVX512_BF16 for BFloat16; on x86-64 only.
-void score_gradients(const GradientBlock& block, float* weights, float* grad_scores, float* paired);
+// grad_scores once more, as the right operand of a product that contracts keys ("VNNI"); for float that is grad_scores
+// itself. Needs `has_avx2`, and for BFloat16 `has_avx512_bfloat16`. On x86-64 only.
+void score_gradients_avx2(const GradientBlock& block, float* weights, float* grad_scores);
+void score_gradients_avx512(const GradientBlock& block, float* weights, float* grad_scores);
+inline void score_gradients(const GradientBlock& block, float* weights, float* grad_scores, float*) {
+  (has_avx512() ? score_gradients_avx512 : score_gradients_avx2)(block, weights, grad_scores);
+}
 void score_gradients(const GradientBlock& block, BFloat16* weights, BFloat16* grad_scores, BFloat16* paired);
 
 }  // namespace neuron

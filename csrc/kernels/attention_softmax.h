@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "processor.h"
 #include "vectorized.h"
 
 namespace neuron {
@@ -29,9 +30,13 @@ struct ScoreBlock {
 
 constexpr int64_t kScoreRows = 16, kScoreColumns = 32;
 
-// Makes weights, exp(score - largest), from scores, and brings the state of the rows up to date. Needs `has_avx512`,
-// and with weights of BFloat16 `has_avx512_bfloat16`. On x86-64 only.
-void softmax(const ScoreBlock& block, float* weights);
+// Makes weights, exp(score - largest), from scores, and brings the state of the rows up to date. Needs `has_avx2`, and
+// with weights of BFloat16 `has_avx512_bfloat16`. On x86-64 only.
+void softmax_avx2(const ScoreBlock& block, float* weights);
+void softmax_avx512(const ScoreBlock& block, float* weights);
+inline void softmax(const ScoreBlock& block, float* weights) {
+  (has_avx512() ? softmax_avx512 : softmax_avx2)(block, weights);
+}
 void softmax(const ScoreBlock& block, BFloat16* weights);
 
 }  // namespace neuron

@@ -20,19 +20,22 @@ bool may_use_avx512() {
   return allowed;
 }
 
-// What `ONEDNN_MAX_CPU_ISA` leaves.
-bool may_multiply_bfloat16() {
-  static const bool allowed = [] {
-    try {
-      const at::BFloat16 x[32] = {}, y[32 * 16] = {};
-      float z[16];
-      at::native::cpublas::brgemm(1, 16, 32, 32, 16, 16, false, x, y, z);
-      at::native::cpublas::brgemm_release();
-      return true;
-    } catch (const std::exception&) {
-      return false;
-    }
-  }();
+// What `ONEDNN_MAX_CPU_ISA` leaves: brgemm raises where there is no code for a type.
+template <typename T>
+bool multiplies_blocks() {
+  try {
+    const T x[32] = {}, y[32 * 16] = {};
+    float z[16];
+    at::native::cpublas::brgemm(1, 16, 32, 32, 16, 16, false, x, y, z);
+    at::native::cpublas::brgemm_release();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool multiplies_bfloat16_blocks() {
+  static const bool allowed = multiplies_blocks<at::BFloat16>();
   return allowed;
 }
 
@@ -53,7 +56,12 @@ bool has_amx() {
 bool has_fast_bfloat16() {
   if (!has_avx512_bfloat16()) return false;
   if (has_amx()) return true;
-  return __builtin_cpu_is("amd") && at::globalContext().userEnabledMkldnn() && may_multiply_bfloat16();
+  return __builtin_cpu_is("amd") && at::globalContext().userEnabledMkldnn() && multiplies_bfloat16_blocks();
+}
+
+bool has_onednn_blocks() {
+  static const bool allowed = has_avx512() && multiplies_blocks<float>();
+  return allowed;
 }
 
 bool has_fast_mkl() {
@@ -67,6 +75,7 @@ bool has_avx512() { return false; }
 bool has_avx512_bfloat16() { return false; }
 bool has_amx() { return false; }
 bool has_fast_bfloat16() { return false; }
+bool has_onednn_blocks() { return false; }
 bool has_fast_mkl() { return false; }
 
 #endif  // defined(__x86_64__)

@@ -14,6 +14,9 @@ bool has_amx();
 // Whether oneDNN's products of bfloat16 are faster than those of float32.
 bool has_fast_bfloat16();
 
+// Whether oneDNN multiplies blocks of float32 (at::native::cpublas::brgemm).
+bool has_onednn_blocks();
+
 // Whether ATen multiplies float32 by MKL, and MKL knows the processor's vectors. MKL heeds no setting of PyTorch's.
 bool has_fast_mkl();
 

@@ -11,6 +11,10 @@ def test_softmax(case, dtype, variant):
 from __future__ import annotations
 
 import math
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -258,3 +262,19 @@ def _flatten(x: Any) -> list:
     if isinstance(x, (list, tuple)):
         return [e for item in x for e in _flatten(item)]
     return [x]
+
+
+def check_on_lesser_processor(setting: str, file: str, *tests: str) -> None:
+    """Runs tests of `file` in a process that uses less of the processor, as the environment variable says."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the settings are of x86-64")
+    name, value = setting.split("=")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+        + [f"{file}::{test}" for test in tests],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

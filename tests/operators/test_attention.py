@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from case import FLOATS, sample
+from case import FLOATS, check_on_lesser_processor, sample
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -290,6 +290,13 @@ def test_extreme_numbers(number, dtype):
     value[0, 2, 7, 5] = number
     expected = reference(query, key, value).to(dtype)
     torch.testing.assert_close(on_device(query, key, value).cpu(), expected, equal_nan=True, **tolerances(dtype))
+
+
+# A processor without AVX-512, and one for which oneDNN multiplies no blocks.
+@pytest.mark.parametrize("setting", ("ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX2"))
+def test_lesser_processors(setting):
+    names = ("test_blocks", "test_heads_that_share_keys", "test_masks_of_blocks", "test_scales", "test_extreme_numbers")
+    check_on_lesser_processor(setting, __file__, "test_gradients", *names)
 
 
 def test_fused_operators_refuse_dropout():

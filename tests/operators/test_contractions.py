@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
-import subprocess
-import sys
 
 import pytest
 import torch
-from case import COMPLEX, INTEGERS, LAYOUTS, Case, check, compare, parametrize, sample
+from case import COMPLEX, INTEGERS, LAYOUTS, Case, check, check_on_lesser_processor, compare, parametrize, sample
 
 aten = torch.ops.aten
 
@@ -198,19 +194,10 @@ def test_large_products_of_extreme_numbers(name, side):
         torch.testing.assert_close(actual[~finite], expected.float()[~finite], equal_nan=True)
 
 
-# How a processor is treated that has no AVX-512, or AVX-512 without fast products of bfloat16.
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the settings are of x86-64")
+# A processor without AVX-512, or with AVX-512 without fast products of bfloat16.
 @pytest.mark.parametrize("setting", ("ATEN_CPU_CAPABILITY=avx2", "ONEDNN_MAX_CPU_ISA=AVX512_CORE"))
 def test_large_products_of_lesser_processors(setting):
-    tests = [f"{__file__}::{name}" for name in ("test_large_products", "test_large_products_are_as_exact_as_float32")]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests],
-        env={**os.environ, **dict([setting.split("=")])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+    check_on_lesser_processor(setting, __file__, "test_large_products", "test_large_products_are_as_exact_as_float32")
 
 
 def test_large_products_of_a_batch_of_rows():

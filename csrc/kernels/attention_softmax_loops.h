@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "attention_softmax.h"
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#if defined(__x86_64__)
-#pragma GCC push_options
-// The instructions of AVX512_BF16 come by their intrinsics only, which nothing but BFloat16 weights uses.
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#include "attention_softmax.h"
 #include "attention_vectors.h"
 
+// With the vectors that attention_vectors.h is told to have.
 namespace neuron {
 namespace {
 
@@ -43,10 +36,10 @@ NEURON_INLINE void softmax_group(const ScoreBlock& block, int64_t first, float u
     rows[row] = larger(odd, even);
   }
   const Vector before = load_vector(block.largest + first);
-  const Vector largest = larger(Math::largest(rows), before);
+  const Vector largest = larger(largest_elements(rows), before);
   // -inf is the largest of a row without a visible key: its weights are to become 0, not NaN.
   const Vector centre = largest == -kInfinity ? filled(0) : largest;
-  const Vector kept = Math::exp2((before - centre) * unit);
+  const Vector kept = exp2((before - centre) * unit);
   store_vector(block.largest + first, largest);
   float centres[kVector], factors[kVector];
   store_vector(centres, centre);
@@ -65,15 +58,15 @@ NEURON_INLINE void softmax_group(const ScoreBlock& block, int64_t first, float u
     for (int64_t i = 0; i < block.columns; i += 2 * kVector) {
       // Scaled before the subtraction, large scores would lose the distance, or overflow.
       const Vector x = load_vector(line + i), y = load_vector(line + i + kVector);
-      const Vector weight = Math::exp2((x - centres[row]) * unit);
-      const Vector next = Math::exp2((y - centres[row]) * unit);
+      const Vector weight = exp2((x - centres[row]) * unit);
+      const Vector next = exp2((y - centres[row]) * unit);
       even += weight;
       odd += next;
-      Math::store(place + i, weight, next);
+      store_pair(place + i, weight, next);
     }
     rows[row] = even + odd;
   }
-  store_vector(block.total + first, load_vector(block.total + first) * kept + Math::sum(rows));
+  store_vector(block.total + first, load_vector(block.total + first) * kept + sums(rows));
 }
 
 template <typename P>
@@ -96,10 +89,4 @@ NEURON_INLINE void softmax_rows(const ScoreBlock& block, P* weights) {
 }
 
 }  // namespace
-
-void softmax(const ScoreBlock& block, float* weights) { softmax_rows(block, weights); }
-void softmax(const ScoreBlock& block, BFloat16* weights) { softmax_rows(block, weights); }
-
 }  // namespace neuron
-#pragma GCC pop_options
-#endif
