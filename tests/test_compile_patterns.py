@@ -17,12 +17,13 @@ pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """How often the saved programs call a host kernel."""
+    """How often the saved programs call a host kernel, with a configuration."""
     monkeypatch.setenv("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS", "1")
     monkeypatch.setenv("TORCH_NEURONX_DEBUG_DIR", str(tmp_path))
 
-    def count(name: str) -> int:
-        return sum(file.read_text().count(f'"neuron.{name}"') for file in tmp_path.rglob("program.mlir"))
+    def count(name: str, config: str = "") -> int:
+        lines = [line for file in tmp_path.rglob("program.mlir") for line in file.read_text().splitlines()]
+        return sum(f'"neuron.{name}"' in line and config in line for line in lines)
 
     return count
 
@@ -137,6 +138,52 @@ NOT_RMS_NORMS = {
 def test_what_is_no_rms_norm(kernels, function):
     check(function, sample(30, 40, 64), sample(64, seed=1))
     assert kernels("rms_norm") == 0
+
+
+def image(x, kernel):
+    """x, as convolutions that change nothing give it: with its channels last inside of the program."""
+    for _ in range(3):
+        x = F.conv2d(x, kernel, padding=1, groups=x.shape[1] // kernel.shape[1])
+    return x
+
+
+IMAGE_NORMS = {
+    "silu": (lambda x, k, w, b: F.silu(F.group_norm(image(x, k), 4, w, b, 1e-6)), 1),
+    "silu of one group": (lambda x, k, w, b: F.silu(F.group_norm(image(x, k), 1, w, b)), 1),
+    "silu without weights": (lambda x, k, w, b: F.silu(F.group_norm(image(x, k), 4)) * w[0] + b[0], 1),
+    "alone": (lambda x, k, w, b: F.group_norm(image(x, k), 36, w, b), 0),
+    "read twice": (lambda x, k, w, b: F.silu(y := F.group_norm(image(x, k), 4, w, b)) + y.relu(), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function, with_silu", IMAGE_NORMS.values(), ids=IMAGE_NORMS)
+def test_normalized_images(kernels, function, with_silu, dtype):
+    x = (3 * sample(3, 36, 31, 33) + sample(1, 36, 1, 1, seed=1)).to(dtype)
+    kernel = F.pad(torch.eye(36)[:, :, None, None], (1, 1, 1, 1)).to(dtype)
+    weight, bias = sample(36, dtype=dtype, seed=2), sample(36, dtype=dtype, seed=3)
+    expected = function(*(t.double() for t in (x, kernel, weight, bias)))
+    on_device = [t.to("neuron") for t in (x, kernel, weight, bias)]
+    actual = torch.compile(function, backend="neuron", fullgraph=True)(*on_device).cpu()
+    rtol = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+    assert_close(actual, expected.to(dtype), rtol=rtol, atol=rtol)
+    assert kernels("normalize_channels", "silu=1") == with_silu
+
+
+def test_normalized_images_of_special_numbers(kernels):
+    """Infinities and NaN spread over their group, and no further."""
+
+    def function(x, kernel):
+        return F.silu(F.group_norm(image(x, kernel), 6))
+
+    x = sample(2, 36, 31, 33)
+    x[0, 0, 0, 0], x[1, 35, 30, 32] = torch.nan, torch.inf
+    kernel = F.pad(torch.eye(6).repeat(6, 1)[:, :, None, None], (1, 1, 1, 1))
+    actual = torch.compile(function, backend="neuron")(x.to("neuron"), kernel.to("neuron")).cpu()
+    expected = function(x, kernel)
+    assert expected.isnan().sum() == 2 * 6 * 31 * 33
+    assert_close(actual, expected, equal_nan=True, rtol=1e-5, atol=1e-5)
+    assert kernels("normalize_channels", "silu=1") == 1
 
 
 def test_gradients_of_rms_norm(kernels):

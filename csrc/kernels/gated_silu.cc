@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "kernel_call.h"
 #include "shared_loop.h"
+#include "silu.h"
 #include "vectorized.h"
 
 // silu(gate) * x: see torch_neuronx/lowering/patterns.py.
@@ -13,12 +12,6 @@ namespace {
 
 // Elements that one thread takes at least.
 constexpr int64_t kGrain = 16384;
-
-// x / (1 + exp(-x)), by the exponential of a number that is not positive.
-NEURON_INLINE float silu(float x) {
-  const float e = exponential(-std::fabs(x));
-  return x * (x < 0 ? e : 1.0f) / (1.0f + e);
-}
 
 template <typename T>
 NEURON_INLINE void row(const void* gate, const void* x, void* out, int64_t begin, int64_t end) {

@@ -62,6 +62,7 @@ void group_moments(const KernelCall& call);
 void log_softmax(const KernelCall& call);
 void matmul(const KernelCall& call);
 void matmul_few_rows(const KernelCall& call);
+void normalize_channels(const KernelCall& call);
 void pointwise(const KernelCall& call);
 void rms_norm(const KernelCall& call);
 void rotary(const KernelCall& call);

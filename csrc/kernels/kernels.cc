@@ -45,6 +45,7 @@ const HostKernel kKernels[] = {
     {"neuron.matmul", &matmul, &multiplies_bfloat16},
     {"neuron.matmul_f32", &matmul, &multiplies_f32},
     {"neuron.matmul_few_rows", &matmul_few_rows, &always},
+    {"neuron.normalize_channels", &normalize_channels, &always},
     {"neuron.pointwise", &pointwise, &always},
     {"neuron.rms_norm", &rms_norm, &always},
     {"neuron.rotary", &rotary, &always},

@@ -6,6 +6,7 @@ Each group ends in a node that replaces what the others would give; those become
 
     neuron.gated_silu  gate, x -> silu(gate) * x. Config `gate=0;x=3072`: from which column of its operand each is.
     neuron.rms_norm    x, weight: see families/normalization.py.
+    neuron.normalize_channels  x, shift, scale, bias: the same.
     neuron.rotary      x, cosine, sine -> x * cosine + turned(x) * sine, where (x0, x1) turns into (-x1, x0): pairs are
                        the halves of the last dimension (`neighbours=0`) or neighbours in it. Config
                        `cosine=0,64,0;sine=0,64,0`: strides of the angles along the leading dimensions of x.
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from ..stablehlo import Builder, Value
-from .families.normalization import rms_norm_kernel
+from .families.normalization import group_norm_with_silu, rms_norm_kernel
 from .indexing import wrap_dim
 
 aten = torch.ops.aten
@@ -110,6 +111,16 @@ def _epsilon(scale: Any, x: Any) -> float | None:
     if not keep or [wrap_dim(d, x.meta["val"].dim()) for d in dims] != [x.meta["val"].dim() - 1]:
         return None
     return eps if _is_inner(square, aten.pow.Tensor_Scalar) and tuple(square.args) == (x, 2) else None
+
+
+def _normalized_silu(b: Builder, node: Node, environment: dict[Node, Any]) -> Value | None:
+    (normal,) = node.args
+    if not _is_inner(normal, operator.getitem) or normal.args[1] != 0:  # type: ignore[union-attr]
+        return None
+    norm = normal.args[0]  # type: ignore[union-attr]
+    if not _is_inner(norm, aten.native_group_norm.default) or norm.kwargs:  # type: ignore[union-attr]
+        return None
+    return group_norm_with_silu(b, *torch.fx.map_arg(norm.args, lambda n: environment[n]))  # type: ignore[union-attr]
 
 
 # -- rotary embeddings ------------------------------------------------------------------------------
@@ -229,4 +240,5 @@ _SPLITS = (aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default)
 _RULES: dict[Any, Callable[[Builder, Node, dict[Node, Any]], Value | None]] = {
     aten.mul.Tensor: lambda *group: _gated_silu(*group) or _rms_norm(*group),
     aten.add.Tensor: _rotary,
+    aten.silu.default: _normalized_silu,
 }

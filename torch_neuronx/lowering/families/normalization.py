@@ -123,7 +123,10 @@ def _group_moments(b: Builder, x: Value) -> tuple[Value, Value]:
     return mean, variance
 
 
-def _group_norm(b: Builder, x: Value, weight, bias, N, C, HxW, group, eps) -> tuple[Value, Value, Value]:
+def _group_norm(
+    b: Builder, x: Value, weight, bias, N, C, HxW, group, eps, silu: bool = False
+) -> tuple[Value, Value, Value]:
+    """The result in the dtype of x, mean and rstd. silu: of the result, if `_kernel_normalizes`."""
     last = channels_last.source(b, x)
     if last is None:
         image, grouped, per_channel = x, (N, 1, group, C // group * HxW), (N, C, *[1] * (x.ndim - 2))
@@ -135,13 +138,28 @@ def _group_norm(b: Builder, x: Value, weight, bias, N, C, HxW, group, eps) -> tu
     spread = [b.broadcast_to(b.reshape(v, (N, group, 1)), (N, group, C // group)) for v in (mean, rstd)]
     shift, scale = (b.reshape(v, (N, C)) for v in spread)
     scale = affine(b, scale, weight, None)
-    result = b.subtract(b.convert(image, scale.dtype), b.reshape(shift, per_channel))
-    result = b.multiply(result, b.reshape(scale, per_channel))
-    if bias is not None:
-        channels = [1 if d == 0 else n for d, n in enumerate(per_channel)]
-        result = b.add(result, b.reshape(b.convert(bias, result.dtype), channels))
-    result = b.convert(result, x.dtype)
+    bias = b.constant(0, scale.dtype, (C,)) if bias is None else b.convert(bias, scale.dtype)
+    if _kernel_normalizes(b, x):
+        operands = [b.reshape(image, (N, HxW, C)), shift, scale, bias]
+        (result,) = b.custom_call(_KERNEL, operands, [((N, HxW, C), x.dtype)], f"silu={int(silu)}")
+        result = b.reshape(result, image.shape)
+    else:
+        result = b.subtract(b.convert(image, scale.dtype), b.reshape(shift, per_channel))
+        result = b.multiply(result, b.reshape(scale, per_channel))
+        result = b.add(result, b.reshape(bias, [1 if d == 0 else n for d, n in enumerate(per_channel)]))
+        result = b.convert(result, x.dtype)
     return result if last is None else channels_last.to_first(b, result), mean, rstd
+
+
+# Operands: x (N, positions, C), and in float32 shift and scale (N, C) and bias (C). Result: (x - shift) * scale + bias,
+# or with the config `silu=1` silu of that, rounded once to the dtype of x.
+_KERNEL = "neuron.normalize_channels"
+
+
+def _kernel_normalizes(b: Builder, x: Value) -> bool:
+    """Whether `x` is an image with its channels last that the host kernel takes."""
+    takes = x.dtype in (torch.float32, torch.bfloat16) and x.numel >= _KERNEL_PAYS
+    return takes and _KERNEL in b.kernels and channels_last.source(b, x) is not None
 
 
 @lowers(aten.native_group_norm.default)
@@ -153,6 +171,13 @@ def native_group_norm(b, x, weight, bias, N, C, HxW, group, eps):
 def group_norm(b, x, num_groups, weight, bias, eps, cudnn_enabled):
     N, C = x.shape[:2]
     return finish(b, _group_norm(b, x, weight, bias, N, C, math.prod(x.shape[2:]), num_groups, eps)[:1])
+
+
+def group_norm_with_silu(b: Builder, x: Value, weight, bias, N, C, HxW, group, eps) -> Value | None:
+    """silu(group_norm(x)) where a host kernel computes both in one pass; else None."""
+    if not _kernel_normalizes(b, x):
+        return None
+    return _group_norm(b, x, weight, bias, N, C, HxW, group, eps, silu=True)[0]
 
 
 @lowers(aten.native_group_norm_backward.default)
