@@ -23,6 +23,9 @@ constexpr int64_t kVectors = 3;    // vectors of a panel of columns
 // Inner elements of a block: so many that loading and storing sums costs little. A panel of columns comes from the
 // second-level cache as fast as it is used.
 constexpr int64_t kDepth = 352;
+// How many inner elements ahead a panel of rows is fetched, the next one's too: it comes from the second-level cache,
+// and each is read once only.
+constexpr int64_t kAhead = 48;
 // Rows of a block, in panels: they stay in the second-level cache while the columns' panels take turns.
 constexpr int64_t kBlockRows = 32;
 // Columns of a block.
@@ -125,6 +128,7 @@ NEURON_INLINE void multiply_panels(const float* x, const float* y, int64_t inner
       Floats factors[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) factors[v] = load_vector<V>(y + i * kWidth + v * kLanes<V>);
+      __builtin_prefetch(x + (i + kAhead) * kPanelRows);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const float factor = x[i * kPanelRows + row + r];
